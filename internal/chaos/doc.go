@@ -1,29 +1,32 @@
-// Package chaos gives lockdog its worst days: its tests, run by `make chaos`, put randomized faults on real Redis servers and on
-// client processes that contend for locks, and check what these saw. Package history has the checks.
+// Package chaos tests lockdog under faults. Its tests, run by `make chaos`, apply randomized faults to real Redis
+// servers and to client processes that compete for locks, and check what these processes saw. Package history has the
+// checks.
 //
-// A run is one seed: it decides the shape of Redis (one server, a primary with a replica, three Sentinels, behind either of
-// go-redis's clients for them, a Cluster of 3+3, three servers under a Quorum), which kind of lock is contended for (kinds_test.go), what the clients do, and which faults
-// come when. CHAOS_SEED=s CHAOS_RUNS=1 makes the same faults at the same times again; what they hit is up to the machine. A
-// violated run prints its seed and what happened around the violation, and leaves the whole history in bin/chaos, and its
-// schedule: in testdata/schedules it is played first from then on.
+// A run is determined by a seed. It decides the shape of Redis (one server; a primary with a replica; three Sentinels,
+// with either of go-redis's clients for them; a Cluster of 3+3; three servers under a Quorum), the kind of lock
+// (kinds_test.go), what the clients do, and which faults come when. CHAOS_SEED=s CHAOS_RUNS=1 repeats the same faults
+// at the same times; their effect depends on the machine. A run with a violation prints its seed and what happened
+// around the violation, and writes the whole history and its schedule to bin/chaos. A schedule in testdata/schedules is
+// run first from then on.
 //
-// The clients are processes: this test binary, started again. Each has a lock.Client, takes locks, takes some away by
-// ForceUnlock, and writes under them to a store in the parent that is protected by tokens. All of them read one clock, the
-// machine's monotonic one. Meanwhile the parent looks into Redis, past all proxies, for who has the locks there: what nobody holds,
-// or asks for, mustn't stay, nor come.
+// The clients are processes: this test binary, started again. Each has a lock.Client, takes locks, takes some locks
+// away with ForceUnlock, and writes to a store in the parent while it holds locks. The store checks tokens. All
+// processes read the same clock, the machine's monotonic clock. Meanwhile the parent reads from Redis, without a proxy,
+// who holds the locks: a lock that nobody holds or asks for must not remain there, nor appear.
 //
-// Faults of the network come from internal/redistest's proxy rather than from toxiproxy, whose toxics see bytes: ours sees
-// requests and replies, so that it can drop the answer to one script, let a request come when nobody waits for it any
-// more, or silence subscriptions alone. It is there, is tested, and needs no dozen of further modules. The servers' clocks are
-// stepped by testdata/clock.c: Debian's libfaketime does not work with its redis-server (jemalloc asks for the time
-// before libfaketime is ready, and it recurses until it gives up).
+// Network faults come from the proxy of internal/redistest, not from toxiproxy, which sees only bytes. Our proxy sees
+// requests and replies. So it can drop the reply to one script, deliver a request after its sender has given up, or
+// block only subscriptions. It exists already, is tested, and doesn't add a dozen modules. testdata/clock.c makes the
+// servers' clocks step. Debian's libfaketime doesn't work with its redis-server: jemalloc asks for the time before
+// libfaketime is ready, and libfaketime recurses until it crashes.
 //
-// A failover may lose a grant, which excuses two holders: until the deadline that the first had when its process moved to the new
-// primary. The faults of faults_stale_test.go keep an old primary at work for longer than that, with leases of 2 to 30 s; a
-// renewal that it takes from then on excuses nothing. It is cut off from the Sentinels and from its replica by taking the rights of the user
-// that these log in as, so the clients still reach it. In a Cluster it is only stopped: a primary that is cut off from the other
-// nodes refuses everything by itself.
+// A failover may lose a grant. That excuses two holders, until the deadline that the first one had when its process
+// moved to the new primary. The faults of faults_stale_test.go keep an old primary running for longer than that, with
+// leases of 2 to 30 s. A renewal that the old primary accepts after that excuses nothing. It is cut off from the
+// Sentinels and from its replica by revoking the rights of the user with which these log in, so the clients still reach
+// it. In a Cluster it is only stopped, because a primary that is cut off from the other nodes refuses all commands by
+// itself.
 //
-// It needs Linux, a redis-server and a C compiler; what is missing fails the test. The build tag chaos keeps it out of
-// `go test ./...`.
+// It needs Linux, a redis-server and a C compiler. If one is missing, the test fails. Because of the build tag chaos it
+// isn't part of `go test ./...`.
 package chaos

@@ -2,19 +2,20 @@ package history
 
 import "strings"
 
-// Deadlines checks that no Context outlives its deadline: it never calls itself live past it.
+// Deadlines checks that no Context says that it is live after its deadline.
 func Deadlines(h *History) (found []Violation) {
 	for _, o := range h.Ops {
 		for _, e := range o.Overdue {
 			found = append(found, violation("deadline", o.Call.Name, o.Call.At, e.At,
-				"%s: the Context of %s called itself live %v past the lease's deadline", o.Call.Name, o.Owner, e.At.Sub(e.Until)))
+				"%s: the Context of %s called itself live %v past the lease's deadline", o.Call.Name, o.Owner, e.At.Sub(
+					e.Until)))
 		}
 	}
 	return found
 }
 
-// Endings checks that every lease ended for exactly one reason, and that the Context, Release, Lease.Err and Client.Recent agree
-// on it. It knows nothing of processes that were killed.
+// Endings checks that every lease ended for exactly one reason, and that the Context, Release, Lease.Err and
+// Client.Recent agree on it. It skips processes that were killed.
 func Endings(h *History) (found []Violation) {
 	told := make(map[string][]Ended)
 	for _, s := range h.Summaries {
@@ -28,12 +29,13 @@ func Endings(h *History) (found []Violation) {
 		}
 		bad := func(format string, args ...any) {
 			args = append([]any{o.Call.Name, o.Owner}, args...)
-			found = append(found, violation("endings", o.Call.Name, o.Call.At, max(o.FreeReturned, o.DeadAt), "%s: %s "+format, args...))
+			found = append(found, violation("endings", o.Call.Name, o.Call.At, max(o.FreeReturned, o.DeadAt),
+				"%s: %s "+format, args...))
 		}
 		ends := told[o.Owner]
 		e := Ended{}
 		switch {
-		case o.Call.Whole: // its members end by themselves
+		case o.Call.Whole: // each of its members has its own end
 		case len(ends) != 1:
 			bad("ended %d times by Client.Recent: %v", len(ends), ends)
 			continue
@@ -50,7 +52,8 @@ func Endings(h *History) (found []Violation) {
 		case how == WhyReleased && o.FreeCalled == 0:
 			bad("says that it was released, which nobody did")
 		case o.Call.Whole:
-		case how == WhyReleased && (e.End != "released" && e.End != "lost"), how == WhyLost && (e.End != "lost" || e.Why != why),
+		case how == WhyReleased && (e.End != "released" && e.End != "lost"),
+			how == WhyLost && (e.End != "lost" || e.Why != why),
 			how == WhyCanceled && (e.End != "canceled" && e.End != "closed" || e.Why != why):
 			bad("ended as %s by its Context, as %+v by Client.Recent", o.Dead, e)
 		case e.End == "lost" && (over != WhyLost || overWhy != e.Why):
@@ -58,7 +61,7 @@ func Endings(h *History) (found []Violation) {
 		case e.End == "released" && over != WhyReleased:
 			bad("ended as %s by Err, as %+v by Client.Recent", o.Over, e)
 		}
-		// What Release says has to fit, too: lost if it was, and nil only if it was not.
+		// The result of Release must agree too: an error that says lost if and only if the lease was lost.
 		if o.FreeReturned == 0 {
 			continue
 		}

@@ -1,5 +1,6 @@
-// Package history is what the clients of a chaos run saw, and the checks it has to pass: each check is one function over a
-// history. It knows neither Redis nor lockdog, so that each can be shown to find what it is for.
+// Package history has what the clients of a chaos run saw, and the checks that it must pass. Each check is one function
+// over a History. The package doesn't know Redis or lockdog, so tests can show that each check finds its kind of
+// violation.
 package history
 
 import (
@@ -11,49 +12,54 @@ import (
 	"time"
 )
 
-// Time is a reading of the machine's monotonic clock, in ns: the same for all of its processes, and set by nobody.
+// Time is a reading of the machine's monotonic clock, in ns. All processes share that clock, and nobody can set it.
 type Time int64
 
-// Add is t a while later.
+// Add returns t plus d.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
-// Sub is the time from u to t.
+// Sub returns the time from u to t.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
-// What an event says.
+// The kinds of events. Why, Name and the like are fields of Event.
 const (
-	Call     = "call"     // a call of Lock or TryLock begins
-	Grant    = "grant"    // ... has returned a lease
-	Refuse   = "refuse"   // ... has returned an error: Why
-	Live     = "live"     // the lease's Context was live when last asked, at the time of the event
-	Renewed  = "renewed"  // the lease's deadline was seen to have moved, to Until
-	Overdue  = "overdue"  // the lease's Context called itself live at the time of the event, although the deadline had been at Until
-	Dead     = "dead"     // the lease's Context was seen to have ended, for Why
-	Freeing  = "freeing"  // a call of Release begins
-	Freed    = "freed"    // ... has returned: Why
-	Over     = "over"     // the lease itself has ended: Why
-	Write    = "write"    // the store was written to with Token; Why: what it answered
-	Idle     = "idle"     // the process holds nothing and waits for nothing, having got everything it wants once more
-	Summary  = "summary"  // what the process's own telemetry says
-	FaultOn  = "fault"    // a fault begins to be put on: Name
-	FaultOff = "heal"     // ... has been taken away
-	Settle   = "settle"   // all faults are over: from here on every waiter has to get in
-	Restart  = "restart"  // a client process was killed, and another takes its place
-	Signal   = "signal"   // a client process was stopped, or continued: Why
-	Forced   = "forced"   // ForceUnlock of Name, which began at Since, returned: Why is WhyYes, WhyNo, or the error
-	Counted  = "counted"  // a latch, Name, began to be counted down; Room times in all
-	Left     = "left"     // of the permits of Name, Room in all, so many were there at the end: Counts[CountLeft]
-	Peek     = "peek"     // Redis was looked at, from Since to At, and had Name taken by Owners
-	Unclear  = "unclear"  // a request that may take the lock for Owner was given up at the time of the event, or one after that was answered; Delay: how long it may yet be done
-	Stat     = "stat"     // goroutines, connections: Counts
-	Note     = "note"     // for the reader only
-	Skew     = "skew"     // the servers' clock was set off by Delay
-	Switch   = "switch"   // in the course of the fault ID another primary took the place of Server, some time from Since to At
-	Where    = "where"    // from At on, the Redis client of the process sends the commands for Name, all names if that is "", to Server
-	Complain = "complain" // the process failed at what it has to be able to do: Why
+	Call    = "call"    // a call of Lock or TryLock begins
+	Grant   = "grant"   // the call has returned a lease
+	Refuse  = "refuse"  // the call has returned an error: Why
+	Live    = "live"    // the lease's Context was live when last asked
+	Renewed = "renewed" // the lease's deadline was seen to have moved to Until
+	Overdue = "overdue" // the lease's Context says that it is live, although its deadline was Until
+	Dead    = "dead"    // the lease's Context was seen to have ended because of Why
+	Freeing = "freeing" // a call of Release begins
+	Freed   = "freed"   // Release has returned Why
+	Over    = "over"    // the lease itself has ended: Why
+	Write   = "write"   // a write to the store with Token; Why: its answer
+	// the process has got everything that it wants once more; it holds nothing and waits for nothing
+	Idle    = "idle"
+	Summary = "summary" // what the process's own telemetry says
+
+	FaultOn  = "fault"   // a fault begins: Name
+	FaultOff = "heal"    // the fault has ended
+	Settle   = "settle"  // all faults have ended: from now on every waiter must get its lock
+	Restart  = "restart" // a client process was killed, and another replaces it
+	Signal   = "signal"  // a client process was stopped or continued: Why
+	Forced   = "forced"  // ForceUnlock of Name, which began at Since, has returned: Why is WhyYes, WhyNo, or the error
+	Counted  = "counted" // a count-down of the latch Name begins; there are Room in all
+	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left, of Room in all
+	Peek     = "peek"    // Redis was read between Since and At; Owners held Name
+	// a request that may take the lock for Owner was given up, or a later request was answered; Delay: how long it may
+	// still be executed
+	Unclear = "unclear"
+	Stat    = "stat"   // goroutines, connections: Counts
+	Note    = "note"   // only for the reader
+	Skew    = "skew"   // the servers' clock was set off by Delay
+	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
+	// from now on the process's Redis client sends the commands for Name to Server; "" means all names
+	Where    = "where"
+	Complain = "complain" // the process failed at something that must work: Why
 )
 
-// Why a call was refused, or how a lease ended, when lockdog's errors leave one.
+// The values of Why for a call that failed, or for the end of a lease, unless lockdog's error is none of these.
 const (
 	WhyHeld     = "held"
 	WhyContext  = "context"
@@ -64,26 +70,27 @@ const (
 	WhyStale    = "stale"  // the store refused a write
 	WhyError    = "error:" // followed by the kind of error
 	WhyDeadlock = "deadlock"
-	WhyYes      = "true"  // it was held, and is no more
+	WhyYes      = "true"  // it was held, and isn't any more
 	WhyNo       = "false" // nobody held it
 )
 
-// The kinds that aren't locks.
+// The kinds that aren't locks with a single holder.
 const (
 	KindSemaphore = "semaphore"
 	KindLatch     = "latch"
 )
 
-// The orders in which locks are taken while others are held: in one that all keep to, or in any, which deadlocks now and then.
+// The orders in which a worker takes locks while it holds others: the same order for all workers, or any order, which
+// sometimes deadlocks.
 const (
 	NestOrdered   = "ordered"
 	NestUnordered = "unordered"
 )
 
-// CountLeft is what a Left counts.
+// CountLeft is the key of Counts in a Left.
 const CountLeft = "left"
 
-// Event is one line of a history. What isn't said is left out.
+// Event is one line of a history. Fields without a value are omitted.
 type Event struct {
 	At   Time   `json:"t"`
 	What string `json:"e"`
@@ -92,24 +99,25 @@ type Event struct {
 	Name string `json:"n,omitempty"`
 	Why  string `json:"why,omitempty"`
 
-	// Of a call.
+	// For a call.
 	Kind   string        `json:"kind,omitempty"`
 	How    string        `json:"how,omitempty"`    // lock, wait or try
 	Weight int           `json:"w,omitempty"`      // how much of the name's room a grant takes
-	Room   int           `json:"room,omitempty"`   // what all grants of the name that live at one time may take together
+	Room   int           `json:"room,omitempty"`   // the maximum of Weight of all live grants of the name together
 	Lease  time.Duration `json:"lease,omitempty"`  // ns
-	Fixed  bool          `json:"fixed,omitempty"`  // it is never renewed
+	Fixed  bool          `json:"fixed,omitempty"`  // the lease is never renewed
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
-	Names  []string      `json:"ns,omitempty"`     // all of those it is for, where they are several
-	Shared bool          `json:"shared,omitempty"` // others may be in it, too, with smaller and with larger tokens
-	Apart  bool          `json:"apart,omitempty"`  // it isn't for a lock but for a number; who else holds leases then isn't told by calls
-	Whole  bool          `json:"whole,omitempty"`  // it is for a lock of several members, which are leases, too
-	Nest   string        `json:"nest,omitempty"`   // it is made while its worker holds another lock: see NestOrdered
+	Names  []string      `json:"ns,omitempty"`     // all names of the call, if there are several
+	Shared bool          `json:"shared,omitempty"` // others may hold it too, with smaller and with larger tokens
+	// the call is for a number, not for a lock; then calls don't say who holds leases
+	Apart bool   `json:"apart,omitempty"`
+	Whole bool   `json:"whole,omitempty"` // the call is for a composite lock, whose members have leases too
+	Nest  string `json:"nest,omitempty"`  // the worker holds another lock during the call: see NestOrdered
 
-	// Of a grant and of writes.
+	// For a grant and for writes.
 	Owner  string           `json:"o,omitempty"`
 	Token  int64            `json:"k,omitempty"`
-	Tokens map[string]int64 `json:"ks,omitempty"` // by name, where they are several
+	Tokens map[string]int64 `json:"ks,omitempty"` // by name, if there are several
 	Owners []string         `json:"os,omitempty"`
 	Server string           `json:"at,omitempty"`
 	Until  Time             `json:"until,omitempty"`
@@ -117,27 +125,27 @@ type Event struct {
 	Delay  time.Duration    `json:"d,omitempty"`
 	Last   int64            `json:"last,omitempty"` // the largest token the store has seen
 
-	// Of a fault: what Redis does not keep up meanwhile.
+	// For a fault: what Redis doesn't guarantee during it.
 	Loses bool `json:"loses,omitempty"` // writes may be lost, or done where nobody will see them
 	Clock bool `json:"clock,omitempty"` // a server's clock steps
-	Back  bool `json:"back,omitempty"`  // ... backwards, by Delay
-	// Connections die without either end being told.
+	Back  bool `json:"back,omitempty"`  // it steps backwards, by Delay
+	// Connections die without either end noticing.
 	Silent bool `json:"silent,omitempty"`
 
-	Counts map[string]float64 `json:"c,omitempty"` // of a stat or summary
+	Counts map[string]float64 `json:"c,omitempty"` // for a Stat or a Summary
 	Ended  []Ended            `json:"ended,omitempty"`
 }
 
-// Ended is how a client says that a lease ended: lock.EndedLease.
+// Ended is the end of a lease according to the client: lock.EndedLease.
 type Ended struct {
 	Owner string `json:"o"`
 	End   string `json:"end"`
 	Why   string `json:"why,omitempty"`
-	// It was a member of a lock of several, or came too late to be one. It isn't said of those that were released.
+	// It was a member of a composite lease, or was granted too late to be a member. Not set if it was released.
 	Member bool `json:"m,omitempty"`
 }
 
-// Read reads the events of one process. The last line may be cut off, when the process was killed.
+// Read reads the events of one process. It ignores an incomplete last line: the process may have been killed.
 func Read(r io.Reader) ([]Event, error) {
 	lines := bufio.NewReader(r)
 	var all []Event
@@ -157,11 +165,11 @@ func Read(r io.Reader) ([]Event, error) {
 	}
 }
 
-// Violation is something that must not happen and did.
+// Violation is a violation of what a check demands.
 type Violation struct {
 	Check string
-	Name  string // of the lock, where it is about one
-	From  Time   // when to look in the timeline
+	Name  string // of the lock, if it is about one
+	From  Time   // begin of the relevant part of the timeline
 	To    Time
 	Text  string
 }

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Exclusion checks that of no name more than there is room for was held at one instant, as far as the holders' own Contexts
-// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it returns the first of the two. If a failover
-// lost the grant, that explains no renewal made after it: then a primary renewed that had been replaced.
+// Exclusion checks that at no instant more of a name was held than it has room for, according to the holders' Contexts.
+// For a mutex, no two may be live. If Redis may have forgotten a grant, the overlap is excused, and Exclusion returns
+// the earlier holder. A failover that lost the grant doesn't excuse a renewal after it: such a renewal was accepted by
+// a replaced primary.
 func Exclusion(h *History) (found []Violation, excused []*Op) {
 	for name, ops := range h.byName() {
 		type edge struct {
@@ -23,7 +24,8 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 			}
 		}
 		slices.SortFunc(edges, func(a, b edge) int {
-			// An interval includes its ends, but two events in one nanosecond say nothing of their order.
+			// An interval includes its ends. But two events in the same nanosecond have no known order, so an end sorts
+			// before a start.
 			if c := cmp.Compare(a.at, b.at); c != 0 || a.start == b.start {
 				return c
 			} else if a.start {
@@ -46,14 +48,17 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 				other := live[len(live)-1]
 				until := min(other.LastLive, e.op.LastLive)
 				switch {
-				case slices.ContainsFunc(append(live, e.op), func(o *Op) bool { return h.forced(name, o.Call.At, e.at) }):
-					// Whom it was taken from may be told a moment later, or hear of its grant only then.
+				case slices.ContainsFunc(append(live, e.op), func(o *Op) bool {
+					return h.forced(name, o.Call.At, e.at)
+				}):
+					// The holder that lost it may learn that a moment later, or may learn of its grant only then.
 				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
-					if h.explains(append(live, e.op), e.op.Call.Room, h.excuses(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease))) {
+					if h.explains(append(live, e.op), e.op.Call.Room,
+						h.excuses(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease))) {
 						excused = append(excused, other)
 						break
 					}
-					if told { // one who stays meets many
+					if told { // a holder that stays overlaps with many others: report only the first overlap
 						break
 					}
 					told = true
@@ -72,35 +77,39 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 	return found, excused
 }
 
-// mayFall reports whether a token may be smaller by so much than one before it: no more than a server's clock fell
-// behind, and only if Redis lost the largest, too, which it counts on from.
+// mayFall reports whether a token may be smaller than an earlier one by this much: at most by how far a server's clock
+// stepped back, and only if Redis also lost the largest token, from which it continues.
 func (h *History) mayFall(by int64) bool {
 	return h.Back && h.Lost && time.Duration(by)*time.Microsecond <= h.Behind
 }
 
-// Tokens checks that a grant's token is larger than that of every grant of the name that came before it: no two are the
-// same, what had returned before another was called has the smaller one, and so has what was over before another began, save where
-// Redis lost writes, for then two servers may have given grants.
+// Tokens checks that a grant's token is larger than those of all earlier grants of the name. No two tokens are equal. A
+// call that returned before another call began has the smaller token. So has a lease that was over before another lease
+// began, unless Redis lost writes: then two servers may have granted locks.
 func Tokens(h *History) (found []Violation) {
 	for name, ops := range h.byName() {
 		if ops[0].Call.Kind == KindSemaphore {
-			continue // it has none
+			continue // it has no tokens
 		}
 		ops = slices.Clone(ops)
 		slices.SortFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Token, b.Token) })
-		earliest := Time(1<<63 - 1) // end of the call, or of the life, of those with larger tokens: going down from the largest
+		// earliest return of a call with a larger token than the current one: the loop starts with the largest
+		earliest := Time(1<<63 - 1)
 		var ended *Op
 		for i := len(ops) - 1; i >= 0; i-- {
 			o := ops[i]
 			if i > 0 && ops[i-1].Token == o.Token && ops[i-1].Call.ID != o.Call.ID {
-				found = append(found, violation("tokens", name, ops[i-1].Call.At, o.Returned, "%s: %s and %s have the same token, %d", name, ops[i-1].Owner, o.Owner, o.Token))
+				found = append(found, violation("tokens", name, ops[i-1].Call.At, o.Returned,
+					"%s: %s and %s have the same token, %d", name, ops[i-1].Owner, o.Owner, o.Token))
 			}
 			if o.Token <= 0 {
-				found = append(found, violation("tokens", name, o.Call.At, o.Returned, "%s: %s has token %d", name, o.Owner, o.Token))
+				found = append(found, violation("tokens", name, o.Call.At, o.Returned,
+					"%s: %s has token %d", name, o.Owner, o.Token))
 			}
 			if ended != nil && earliest < o.Call.At && !h.mayFall(ended.Token-o.Token) {
 				found = append(found, violation("tokens", name, ended.Call.At, o.Returned,
-					"%s: %s (token %d) was granted before %s (token %d) was called", name, ended.Owner, ended.Token, o.Owner, o.Token))
+					"%s: %s (token %d) was granted before %s (token %d) was called",
+					name, ended.Owner, ended.Token, o.Owner, o.Token))
 			}
 			if o.Returned < earliest {
 				earliest, ended = o.Returned, o
@@ -111,17 +120,20 @@ func Tokens(h *History) (found []Violation) {
 	return found
 }
 
-// order checks that lives which do not overlap come in the order of their tokens. ops is sorted by these.
+// order checks that leases that don't overlap are in the order of their tokens. ops must be sorted by token.
 func order(h *History, name string, ops []*Op) (found []Violation) {
-	var last *Op // of those with a smaller token, the one that began to live last
+	var last *Op // among those with a smaller token, the lease that began last
 	for _, o := range ops {
 		from, to, ok := o.Live()
 		if !ok || o.Call.Shared {
 			continue
 		}
-		if last != nil && to < last.Returned && !h.excused(from, last.Returned, max(o.Call.Lease, last.Call.Lease)) && !h.forced(name, last.Call.At, last.Returned) {
+		if last != nil && to < last.Returned &&
+			!h.excused(from, last.Returned, max(o.Call.Lease, last.Call.Lease)) &&
+			!h.forced(name, last.Call.At, last.Returned) {
 			found = append(found, violation("tokens", name, o.Call.At, last.Returned,
-				"%s: %s (token %d) was over before %s (token %d) began", name, o.Owner, o.Token, last.Owner, last.Token))
+				"%s: %s (token %d) was over before %s (token %d) began",
+				name, o.Owner, o.Token, last.Owner, last.Token))
 		}
 		if last == nil || from > last.Returned {
 			last = o
@@ -130,7 +142,7 @@ func order(h *History, name string, ops []*Op) (found []Violation) {
 	return found
 }
 
-// StaleOf is how many writes the store refused of these grants.
+// StaleOf returns how many writes of these grants the store refused.
 func (h *History) StaleOf(ops []*Op) (n int) {
 	for _, w := range h.Writes {
 		if w.Why == WhyStale && slices.ContainsFunc(ops, func(o *Op) bool { return o.Call.ID == w.ID }) {
@@ -140,19 +152,21 @@ func (h *History) StaleOf(ops []*Op) (n int) {
 	return n
 }
 
-// Store checks that the store never took a write from somebody with a smaller token than one it had taken before, and that
-// it refused nobody else.
+// Store checks that the store accepted no write with a smaller token than an earlier write had, and refused no other
+// write. It returns how many writes were refused.
 func Store(h *History) (found []Violation, stale int) {
 	last := make(map[string]Event)
 	for _, w := range h.Writes {
 		before, seen := last[w.Name]
 		switch {
 		case seen && w.Token < before.Token && w.Why == "":
-			found = append(found, violation("store", w.Name, before.At, w.At, "%s: a write with token %d was taken after one with %d", w.Name, w.Token, before.Token))
+			found = append(found, violation("store", w.Name, before.At, w.At,
+				"%s: a write with token %d was taken after one with %d", w.Name, w.Token, before.Token))
 		case seen && w.Token < before.Token:
 			stale++
 		case w.Why != "":
-			found = append(found, violation("store", w.Name, before.At, w.At, "%s: a write with token %d was refused after one with %d", w.Name, w.Token, before.Token))
+			found = append(found, violation("store", w.Name, before.At, w.At,
+				"%s: a write with token %d was refused after one with %d", w.Name, w.Token, before.Token))
 		default:
 			last[w.Name] = w
 		}

@@ -6,26 +6,30 @@ import (
 	"time"
 )
 
-// Facts are what one run shows of its faults, for a table over many runs.
+// Facts summarizes the faults of one run, for a table over many runs.
 type Facts struct {
-	Grants  int
-	Live    int                        // leases that were live at some time while a fault was on
-	Ends    map[string]int             // how those ended, by what their Context said
-	After   map[string][]time.Duration // how long after the fault had begun, or after the grant if that was later, unless they were released
-	Forced  int                        // calls of ForceUnlock
-	Calls   int                        // calls that were under way while a fault was on, and returned then or later
-	Refused map[string]int             // those of them that were refused or failed, by why
-	BackIn  time.Duration              // how long after the faults the last worker got in that had waited
-	Lag     time.Duration              // the longest time for which a process had no CPU
-	Counts  map[string]float64         // of all clients: what their counters, spans and logs say
-	Excused int                        // pairs that held a name at one time, where Redis had lost a write
-	Beside  int                        // writes that the store refused of the first of these
-	Stale   int                        // ... and of all
+	Grants int
+	Live   int            // leases that were live at some time during a fault
+	Ends   map[string]int // how these ended, according to their Contexts
+	// how long after the begin of the fault, or after the grant if that was later; without released ones
+	After   map[string][]time.Duration
+	Forced  int                // calls of ForceUnlock
+	Calls   int                // calls that overlapped with a fault and returned
+	Refused map[string]int     // those of them that failed, by why
+	BackIn  time.Duration      // time from the faults' end until the last worker that had waited got its lock
+	Lag     time.Duration      // the longest time for which a process had no CPU
+	Counts  map[string]float64 // of all clients together: counters, spans and logs
+	Excused int                // pairs that held a name at the same time because Redis had lost a write
+	Beside  int                // writes of the earlier holders in these pairs that the store refused
+	Stale   int                // all writes that the store refused
 }
 
-// Facts are those of the history.
+// Facts returns the facts of the history.
 func (h *History) Facts() Facts {
-	f := Facts{Grants: h.Grants(), Ends: map[string]int{}, After: map[string][]time.Duration{}, Refused: map[string]int{}, Counts: map[string]float64{}}
+	f := Facts{
+		Grants: h.Grants(), Ends: map[string]int{}, After: map[string][]time.Duration{},
+		Refused: map[string]int{}, Counts: map[string]float64{},
+	}
 	on, off := Time(1<<63-1), Time(0)
 	for _, e := range h.Events {
 		switch e.What {

@@ -9,25 +9,25 @@ import (
 
 var grantID = regexp.MustCompile(`[0-9a-f]{16}-\d+`)
 
-// GrantID is what is left of an owner's name without what a kind of lock, or a client, adds to it.
+// GrantID returns the part of an owner's name that is the same for every kind of lock and every client.
 func GrantID(owner string) string { return grantID.FindString(owner) }
 
 const (
-	ghostSlack = 100 * time.Millisecond // between two clocks, of the servers and ours
-	sweepSlack = time.Second            // what is left behind is swept, and again when Redis failed
+	ghostSlack = 100 * time.Millisecond // difference between the servers' clock and ours
+	sweepSlack = time.Second            // time for removing what was left behind, with a retry if Redis failed
 )
 
-// known is what the clients know of one owner.
+// known is what the clients know about one owner.
 type known struct {
-	asked   Time // until when a request for it may take the lock
-	until   Time // until when somebody may think that it holds the lock, or its lease may last
-	freed   Time // when it was released, 0: it wasn't
-	unbound bool // it is not known until when a request may take the lock
+	asked   Time // until then a request of this owner may take the lock
+	until   Time // until then somebody may believe that it holds the lock, or its lease may last
+	freed   Time // when it was released; 0: it wasn't
+	unbound bool // there is no known limit for when a request may take the lock
 }
 
-// Ghosts checks what Redis was seen to hold against what the clients know. A request that was given up doesn't take the lock later
-// than it said; what was released is gone, and stays away; and nothing is there for longer than one lease that
-// nobody holds.
+// Ghosts compares what Redis was seen to hold with what the clients know. A request that was given up doesn't take the
+// lock later than it said. What was released is gone, and stays away. What nobody holds isn't in Redis for longer than
+// one lease.
 func Ghosts(h *History) (found []Violation) {
 	owners := h.owners()
 	peeks := make(map[string][]Event)
@@ -52,30 +52,34 @@ func Ghosts(h *History) (found []Violation) {
 				bad := func(format string, args ...any) {
 					if !told[owner+format] && !h.excused(all[from].Since, p.At, lease) {
 						told[owner+format] = true
-						found = append(found, violation("ghosts", name, all[from].Since.Add(-time.Second), p.At, "%s: "+format, append([]any{name, owner}, args...)...))
+						found = append(found, violation("ghosts", name, all[from].Since.Add(-time.Second), p.At,
+							"%s: "+format, append([]any{name, owner}, args...)...))
 					}
 				}
-				// It was away for two looks: one may have met a slot between two servers.
-				came := from == i && i > 1 && !slices.Contains(all[i-1].Owners, owner) && !slices.Contains(all[i-2].Owners, owner)
+				// It must have been absent in two looks: one look may have met a slot between two servers.
+				came := from == i && i > 1 &&
+					!slices.Contains(all[i-1].Owners, owner) && !slices.Contains(all[i-2].Owners, owner)
 				switch last := max(k.until, k.asked, all[from].At); {
 				case ok && came && !k.unbound && all[i-1].Since > k.asked.Add(ghostSlack):
 					bad("%s took it %v after the last request for it was to be void", all[i-1].Since.Sub(k.asked))
-				case ok && k.freed != 0 && p.Since > max(k.freed, k.asked).Add(sweepSlack) && p.Since > h.Settle.Add(sweepSlack):
+				case ok && k.freed != 0 &&
+					p.Since > max(k.freed, k.asked).Add(sweepSlack) && p.Since > h.Settle.Add(sweepSlack):
 					bad("%s has it, %v after it was released", p.Since.Sub(k.freed))
-				case !ok && whole: // a member of a lease of several, which has but one owner to show
+				case !ok && whole: // a member of a composite lease, whose grant names only one owner
 				case p.Since > last.Add(lease+h.Behind+sweepSlack):
 					bad("%s has it, of whom nobody has heard for %v", p.Since.Sub(last))
 				}
 			}
 			if i == len(all)-1 && len(p.Owners) > 0 {
-				found = append(found, violation("ghosts", name, p.Since, p.At, "%s: at the end %q have it", name, p.Owners))
+				found = append(found,
+					violation("ghosts", name, p.Since, p.At, "%s: at the end %q have it", name, p.Owners))
 			}
 		}
 	}
 	return found
 }
 
-// longest is the longest lease that anybody asked for.
+// longest returns the longest lease in any call.
 func (h *History) longest() (longest time.Duration) {
 	for _, o := range h.Ops {
 		longest = max(longest, o.Call.Lease)

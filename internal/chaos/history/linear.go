@@ -8,32 +8,32 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A lock, as porcupine is told of it: a room that grants take a part of, and that they give back. The tokens rise.
+// For porcupine a lock is a room. Grants take a part of it, and give it back. The tokens rise.
 
-// step is one thing that happened to a lock, at one instant within its call.
+// step is an event of a lock, at one instant within its call.
 type step struct {
 	take   bool
-	op     int // which grant
+	op     int // number of the grant
 	weight int
 	room   int
 	token  int64
-	fall   int64 // by how much it may be smaller than the one before
-	force  bool  // whoever is in the room is put out of it
-	forgot bool  // Redis may have forgotten by then whatever it had granted
+	fall   int64 // by how much the token may be smaller than the previous one
+	force  bool  // all holders are removed from the room
+	forgot bool  // Redis may have forgotten everything that it had granted before
 }
 
 // room is the state of a lock.
 type room struct {
 	used int
 	last int64
-	// Who is in it, the smallest first. The state has to be comparable.
+	// The grants in it, sorted. An array, because the state must be comparable.
 	in [roomHolds]int
 }
 
-// roomHolds is how many are in a room at most: no more workers than that contend for it.
+// roomHolds is the maximum number of grants in a room: no more workers than that compete for it.
 const roomHolds = 16
 
-// lockModel says what a lock may do.
+// lockModel defines the allowed steps of a lock.
 var lockModel = porcupine.Model{
 	Init: func() any { return room{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -47,7 +47,7 @@ var lockModel = porcupine.Model{
 				r.used -= s.weight
 				slices.Sort(r.in[:])
 			}
-			return true, r // else it was forgotten
+			return true, r // otherwise it was forgotten
 		}
 		if s.forgot {
 			r.in, r.used = [roomHolds]int{}, 0
@@ -64,16 +64,15 @@ var lockModel = porcupine.Model{
 	Equal: func(a, b any) bool { return a == b },
 }
 
-// Linearizable checks that the grants and releases of each name can have happened one after the other, each at some
-// instant of its call, without two in a room for one, and with rising tokens. undecided are the names for which the time
-// did not suffice.
+// Linearizable checks that there is an order of the grants and releases of each name, each at some instant of its call,
+// in which the room is never exceeded and the tokens rise. undecided has the names for which limit was too short.
 func Linearizable(h *History, limit time.Duration) (found []Violation, undecided []string) {
 	for name, ops := range h.byName() {
 		var all []porcupine.Operation
 		for i, o := range ops {
 			_, to, lived := o.Live()
 			if !lived {
-				continue // nobody was in it by its leave; Redis may have had it granted for as long as the call lasted
+				continue // the caller never saw it live; Redis may have had it granted during the call
 			}
 			s := step{
 				take: true, op: i + 1, weight: o.Call.Weight, room: o.Call.Room, token: o.Token,
@@ -83,23 +82,29 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 				s.fall = h.Behind.Microseconds()
 			}
 			all = append(all, porcupine.Operation{Input: s, Call: int64(o.Call.At), Return: int64(o.Returned)})
-			// A lease that wasn't released is out of the room when it is known no more to be in: later would only forbid more.
+			// A lease that wasn't released leaves the room when it was last seen live: a later time would only forbid
+			// more.
 			s.take = false
 			from, until := to, to+1
 			if how, _ := cause(o.Freed); o.FreeReturned != 0 && how == "" {
 				from, until = o.FreeCalled, o.FreeReturned
 			}
-			all = append(all, porcupine.Operation{Input: s, Call: int64(max(from, o.Returned+1)), Return: int64(max(until, o.Returned+2))})
+			all = append(all, porcupine.Operation{
+				Input: s, Call: int64(max(from, o.Returned+1)), Return: int64(max(until, o.Returned+2)),
+			})
 		}
 		for _, f := range h.Forces[name] {
 			if f.Sure() {
-				all = append(all, porcupine.Operation{Input: step{force: true}, Call: int64(f.From), Return: int64(f.To)})
+				all = append(all, porcupine.Operation{
+					Input: step{force: true}, Call: int64(f.From), Return: int64(f.To),
+				})
 			}
 		}
 		slices.SortFunc(all, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 		switch porcupine.CheckOperationsTimeout(lockModel, all, limit) {
 		case porcupine.Illegal:
-			found = append(found, violation("linearizability", name, 0, h.End, "%s: no order of its %d grants explains what was seen", name, len(all)/2))
+			found = append(found, violation("linearizability", name, 0, h.End,
+				"%s: no order of its %d grants explains what was seen", name, len(all)/2))
 		case porcupine.Unknown:
 			undecided = append(undecided, name)
 		}
@@ -108,7 +113,7 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 	return found, undecided
 }
 
-// unsure reports whether a ForceUnlock that may have its effect at any time after its call had begun by then.
+// unsure reports whether a ForceUnlock had begun by then that may have its effect at any later time.
 func unsure(h *History, name string, by Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool { return !f.Sure() && f.From <= by })
 }

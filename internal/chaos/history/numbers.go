@@ -1,17 +1,18 @@
 package history
 
-// Conserved checks that at the end there are as many permits of a semaphore as there were at the beginning: those that are
-// left and those that somebody has yet.
+// Conserved checks that at the end there are as many permits of a semaphore as at the beginning: those that are
+// left and those that are still held.
 func Conserved(h *History) (found []Violation) {
 	for _, e := range h.Events {
 		if e.What == Left && e.Counts[CountLeft] != float64(e.Room) {
-			found = append(found, violation("permits", e.Name, e.At, e.At, "%s: %v permits are left, of %d", e.Name, e.Counts[CountLeft], e.Room))
+			found = append(found, violation("permits", e.Name, e.At, e.At,
+				"%s: %v permits are left, of %d", e.Name, e.Counts[CountLeft], e.Room))
 		}
 	}
 	return found
 }
 
-// Latches checks that nobody got past a latch before all who were to count it down had begun to.
+// Latches checks that no wait for a latch returned before all of its count-downs had begun.
 func Latches(h *History) (found []Violation) {
 	counted := make(map[string][]Time)
 	for _, e := range h.Events {
@@ -30,7 +31,8 @@ func Latches(h *History) (found []Violation) {
 			}
 		}
 		if n < o.Call.Room {
-			found = append(found, violation("latch", o.Call.Name, o.Call.At, o.Returned, "%s was open to %s, counted down %d times of %d", o.Call.Name, o.Call.ID, n, o.Call.Room))
+			found = append(found, violation("latch", o.Call.Name, o.Call.At, o.Returned,
+				"%s was open to %s, counted down %d times of %d", o.Call.Name, o.Call.ID, n, o.Call.Room))
 		}
 	}
 	return found

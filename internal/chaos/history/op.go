@@ -9,65 +9,65 @@ import (
 	"time"
 )
 
-// Op is one call of Lock or TryLock, and the lease it gave. A zero Time: that was not seen.
+// Op is one call of Lock or TryLock, and its lease. A zero Time means that the event wasn't seen.
 type Op struct {
 	Call         Event
 	Returned     Time
 	Granted      bool
-	Refused      string // why, if it was
+	Refused      string // why the call failed, if it did
 	Owner        string
 	Token        int64
 	Tokens       map[string]int64
-	LastLive     Time // when the Context was last known to be live
-	LastUntil    Time // the last deadline seen
+	LastLive     Time // last time at which the Context was seen live
+	LastUntil    Time // last deadline seen
 	RenewedAt    []Time
 	Untils       []Time // all deadlines seen
 	DeadAt       Time
 	Dead         string
 	FreeCalled   Time
-	KnownLost    bool // ... when the lease was known to be lost
+	KnownLost    bool // at FreeCalled the lease was known to be lost
 	FreeReturned Time
 	Freed        string // what Release returned, "" for nil
-	Over         string // what Lease.Err said in the end
+	Over         string // what Lease.Err returned at the end
 	Overdue      []Event
 }
 
-// Live says from when to when the lease's Context is known to have been live. It may have been for longer.
+// Live returns from when to when the lease's Context is known to have been live. It may have been live for longer.
 func (o *Op) Live() (from, to Time, ok bool) {
 	return o.Returned, o.LastLive, o.Granted && o.LastLive >= o.Returned
 }
 
-// Window is a stretch of time.
+// Window is a period of time.
 type Window struct {
 	From, To Time
-	Fault    string // the ID of the fault that it is about, if it is about one
+	Fault    string // ID of the fault that it belongs to, if any
 }
 
 func (w Window) meets(from, to Time) bool { return from <= w.To && to >= w.From }
 
-// History is all that was seen in one run.
+// History has everything that was seen in one run.
 type History struct {
 	Events    []Event // by time
 	Ops       []*Op   // by the time of the call
 	Writes    []Event
 	Summaries map[int]Event // by process
 	Stats     map[int]Event // of idle processes
-	Idle      map[int]Time  // since when a process has had everything it wants
+	Idle      map[int]Time  // since then a process has had everything it wants
 	Killed    map[int]Time  // client processes that were killed
-	Started   map[int]bool  // client processes that called anything
-	Loose     []Window      // when Redis may have lost writes, or a server's clock stepped
+	Started   map[int]bool  // client processes that made a call
+	Loose     []Window      // periods in which Redis may have lost writes, or a server's clock stepped
 	Switches  []Event
 	Wheres    map[int][]Event // by process
 	Lost      bool            // Redis may have lost writes at all
 	Forces    map[string][]Force
 	Back      bool          // a server's clock stepped backwards
-	Behind    time.Duration // ... by so much
-	Silence   Time          // until when connections died in silence
-	Settle    Time          // when the last fault was over, 0 if it never was
+	Behind    time.Duration // by how much, in total
+	Silence   Time          // end of the last fault in which connections died silently
+	Settle    Time          // end of the last fault; 0: faults never ended
 	End       Time          // of the last event
 }
 
-// New puts the events of all processes together.
+// New merges the events of all processes.
 func New(events []Event) (*History, error) {
 	h := &History{
 		Events: slices.Clone(events), Summaries: map[int]Event{}, Stats: map[int]Event{}, Idle: map[int]Time{},
@@ -75,9 +75,9 @@ func New(events []Event) (*History, error) {
 	}
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	ops := make(map[string]*Op)
-	loose := make(map[string]int) // id of a fault -> its window
+	loose := make(map[string]int) // id of a fault -> index in h.Loose
 	silent := make(map[string]bool)
-	ahead := time.Duration(0) // by how much clocks of servers reached by a failover are ahead of the others'
+	ahead := time.Duration(0) // how far the clocks of servers that a failover led to are ahead of the others
 	for _, e := range h.Events {
 		h.End = max(h.End, e.At)
 		switch e.What {
@@ -105,12 +105,13 @@ func New(events []Event) (*History, error) {
 		case Where:
 			h.Wheres[e.Proc] = append(h.Wheres[e.Proc], e)
 		case Forced:
-			h.Forces[e.Name] = append(h.Forces[e.Name], Force{Window{From: e.Since, To: e.At}, e.Why == WhyYes || e.Why == WhyNo})
+			h.Forces[e.Name] = append(h.Forces[e.Name],
+				Force{Window{From: e.Since, To: e.At}, e.Why == WhyYes || e.Why == WhyNo})
 		case FaultOn:
 			h.Lost = h.Lost || e.Loses
 			h.Back = h.Back || e.Back
 			h.Behind += max(0, -e.Delay)
-			if e.Loses && ahead > 0 { // it may lead back to a server that wasn't set ahead
+			if e.Loses && ahead > 0 { // this failover may lead back to a server whose clock isn't ahead
 				h.Back = true
 				h.Behind += ahead
 			}
@@ -139,7 +140,7 @@ func New(events []Event) (*History, error) {
 	return h, nil
 }
 
-// merged adds one stat to another of the same process.
+// merged adds a stat to an earlier one of the same process.
 func merged(a, b Event) Event {
 	if a.Counts == nil {
 		a = Event{At: b.At, What: Stat, Proc: b.Proc, Counts: map[string]float64{}}
@@ -175,13 +176,13 @@ func (o *Op) note(e Event) {
 	}
 }
 
-// excused reports whether Redis may have forgotten by then what it granted: a write that was lost is missed until the lease
-// that it gave, or renewed, has run out.
+// excused reports whether, within the period, Redis may have forgotten what it had granted. A lost write has an effect
+// until the lease that it granted or renewed has run out.
 func (h *History) excused(from, to Time, lease time.Duration) bool {
 	return len(h.excuses(from, to, lease)) > 0
 }
 
-// excuses are the faults for which it is so.
+// excuses returns the faults that excuse this.
 func (h *History) excuses(from, to Time, lease time.Duration) (faults []string) {
 	for _, w := range h.Loose {
 		if w.To < 1<<63-1 {
@@ -194,15 +195,15 @@ func (h *History) excuses(from, to Time, lease time.Duration) (faults []string) 
 	return faults
 }
 
-// looseSlack is for what was on its way when Redis was whole again.
+// looseSlack allows for requests that were under way when Redis recovered.
 const looseSlack = time.Second
 
-// byName are the granted calls of each name. One that was for several is there for each of them.
+// byName returns the granted calls of each name. A call for several names is listed under each of them.
 func (h *History) byName() map[string][]*Op {
 	names := make(map[string][]*Op)
 	for _, o := range h.Ops {
 		switch {
-		case !o.Granted || o.Call.Kind == KindLatch: // that excludes nobody
+		case !o.Granted || o.Call.Kind == KindLatch: // a latch excludes nobody
 		case o.Call.Names == nil:
 			names[o.Call.Name] = append(names[o.Call.Name], o)
 		default:
@@ -216,19 +217,19 @@ func (h *History) byName() map[string][]*Op {
 	return names
 }
 
-// Force is one call of ForceUnlock. Unless it is sure, it may have had its effect after it had returned, too.
+// Force is one call of ForceUnlock. Unless sure, it may also have had its effect after it returned.
 type Force struct {
 	Window
 	sure bool
 }
 
-// soon is how long a call may take that is answered at the first try.
+// soon is the maximum duration of a call that succeeds with its first try.
 const soon = 250 * time.Millisecond
 
-// Sure reports whether it had its effect, if any, within its window.
+// Sure reports whether the call had its effect, if any, within its window.
 func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
 
-// forced reports whether a lease of a name that was asked for at from may have been taken away by ForceUnlock by to.
+// forced reports whether a ForceUnlock may have taken away a lease of the name, between its request at from and to.
 func (h *History) forced(name string, from, to Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {
 		if !f.Sure() {
@@ -238,7 +239,7 @@ func (h *History) forced(name string, from, to Time) bool {
 	})
 }
 
-// cause splits "lost:unreachable".
+// cause splits a text such as "lost:unreachable".
 func cause(why string) (how, what string) {
 	how, what, _ = strings.Cut(why, ":")
 	return how, what

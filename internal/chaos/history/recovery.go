@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Grace is how long after the last fault, beyond one lease, everybody has to have what they wait for.
+// Grace is the time after the last fault, in addition to one lease, within which every waiter must get what it waits
+// for.
 const Grace = 2 * time.Second
 
-// SilenceLimit is how long a client takes to find out that its subscription's connection is dead, when nothing tells it: until
-// then those who wait are woken by the end of the holder's lease alone, one of them at a time.
+// SilenceLimit is how long a client takes to notice that the connection of its subscription died silently. Until
+// then only the end of the holder's lease wakes waiters, one at a time.
 const SilenceLimit = 6 * time.Second
 
-// Stats of a process, in Event.Counts of a Stat.
+// The keys of Event.Counts in a Stat of a process.
 const (
 	StatStart    = "goroutines at the start"
 	StatWarm     = "goroutines at most before the faults"
@@ -28,10 +29,12 @@ const (
 	StatLag      = "the longest time after them for which the process had no CPU, in ns"
 )
 
-const moreGoroutines = 24 // for each lock.Client: its workers for calls stay until Close; so do the idle connections of go-redis
+// moreGoroutines is how many more goroutines are allowed per lock.Client: its workers for calls stay until Close, and
+// so do go-redis's idle connections.
+const moreGoroutines = 24
 
-// Lag is the longest time after the faults for which a client process, or a server, got no CPU: then the machine was busy with
-// something else.
+// Lag returns the longest time after the faults for which a client process, or a server, got no CPU because the machine
+// was busy.
 func (h *History) Lag() (longest time.Duration) {
 	for _, s := range h.Stats {
 		longest = max(longest, time.Duration(s.Counts[StatLag]), time.Duration(s.Counts[StatSlowest]))
@@ -39,11 +42,11 @@ func (h *History) Lag() (longest time.Duration) {
 	return longest
 }
 
-// worker is who made a call: the ID less its last part.
+// worker returns the worker that made a call: the ID without its last part.
 func worker(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
 
-// Recovery checks that once all faults were over, everybody got in within one lease and Grace; that leases were
-// renewed again; and that goroutines and connections came back.
+// Recovery checks that after all faults every worker got a lock within one lease and Grace, that leases were
+// renewed again, and that the numbers of goroutines and connections returned to normal.
 func Recovery(h *History) (found []Violation) {
 	if h.Settle == 0 {
 		return []Violation{violation("recovery", "", 0, h.End, "the faults never ended")}
@@ -52,7 +55,8 @@ func Recovery(h *History) (found []Violation) {
 	for _, o := range h.Ops {
 		longest = max(longest, o.Call.Lease)
 	}
-	// What a clock that stepped back grants, lasts longer; nobody takes that away from those who hold it.
+	// Leases that were granted by a clock that then stepped back last longer. Nothing takes them away from their
+	// holders.
 	limit := h.Settle.Add(longest + h.Behind + Grace + h.Lag())
 	if h.Silence != 0 {
 		limit = max(limit, h.Silence.Add(SilenceLimit+time.Second))
@@ -74,18 +78,22 @@ func Recovery(h *History) (found []Violation) {
 	for who, name := range names {
 		switch at, ok := in[who]; {
 		case !ok:
-			found = append(found, violation("recovery", name, h.Settle, h.End, "worker %s got no lock in %v after the faults", who, h.End.Sub(h.Settle)))
+			found = append(found, violation("recovery", name, h.Settle, h.End,
+				"worker %s got no lock in %v after the faults", who, h.End.Sub(h.Settle)))
 		case at > limit:
-			found = append(found, violation("recovery", name, h.Settle, at, "worker %s got in %v after the faults, not within %v", who, at.Sub(h.Settle), limit.Sub(h.Settle)))
+			found = append(found, violation("recovery", name, h.Settle, at,
+				"worker %s got in %v after the faults, not within %v", who, at.Sub(h.Settle), limit.Sub(h.Settle)))
 		}
 	}
 	for p := range h.Started {
 		switch {
 		case h.Killed[p] != 0:
 		case h.Idle[p] == 0:
-			found = append(found, violation("recovery", "", h.Settle, h.End, "process %d never got everything it wanted", p))
+			found = append(found, violation("recovery", "", h.Settle, h.End,
+				"process %d never got everything it wanted", p))
 		case !renewed[p]:
-			found = append(found, violation("recovery", "", h.Settle, h.End, "process %d: nothing was renewed after the faults", p))
+			found = append(found, violation("recovery", "", h.Settle, h.End,
+				"process %d: nothing was renewed after the faults", p))
 		default:
 			found = append(found, remains(p, h.Stats[p])...)
 		}
@@ -94,7 +102,7 @@ func Recovery(h *History) (found []Violation) {
 	return found
 }
 
-// remains looks at what a process is left with.
+// remains checks the goroutines and connections that a process has at the end.
 func remains(p int, s Event) (found []Violation) {
 	if s.Counts == nil {
 		return []Violation{violation("recovery", "", s.At, s.At, "process %d told nothing of its goroutines", p)}
@@ -102,11 +110,14 @@ func remains(p int, s Event) (found []Violation) {
 	c := s.Counts
 	bad := func(cond bool, format string, args ...any) {
 		if cond {
-			found = append(found, violation("recovery", "", s.At, s.At, "process %d: %s", p, fmt.Sprintf(format, args...)))
+			found = append(found,
+				violation("recovery", "", s.At, s.At, "process %d: %s", p, fmt.Sprintf(format, args...)))
 		}
 	}
-	bad(c[StatIdle] > c[StatWarm]+moreGoroutines*max(1, c[StatClients]), "%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
-	bad(c[StatConns] > c[StatConnsMax], "%v connections when idle, %v are what its pools may have", c[StatConns], c[StatConnsMax])
+	bad(c[StatIdle] > c[StatWarm]+moreGoroutines*max(1, c[StatClients]),
+		"%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
+	bad(c[StatConns] > c[StatConnsMax],
+		"%v connections when idle, %v are what its pools may have", c[StatConns], c[StatConnsMax])
 	bad(c[StatLeft] > 0, "%v connections after Close", c[StatLeft])
 	bad(s.Why != "", "goroutines were left behind: %s", s.Why)
 	return found

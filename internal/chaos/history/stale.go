@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// switchSlack is how long a client may take to hear of a switch: what it sent by then may have gone to the old primary.
+// switchSlack is how long a client may take to learn of a switch. What it sends until then may go to the old primary.
 const switchSlack = 500 * time.Millisecond
 
-// explains reports whether one of the faults explains that all of these hold a name at one time. What a fault without a switch
-// loses may be anything. A switch loses what was granted and renewed until then: those that were granted or renewed after it must
-// find room at the new primary.
+// explains reports whether one of the faults explains that all of these hold a name at the same time. A fault without a
+// switch may lose anything. A switch loses only what was granted and renewed before it. Leases that were granted or
+// renewed after it must fit into the room at the new primary.
 func (h *History) explains(holders []*Op, room int, faults []string) bool {
 	return slices.ContainsFunc(faults, func(fault string) bool {
 		i := slices.IndexFunc(h.Switches, func(e Event) bool { return e.ID == fault })
@@ -27,23 +27,26 @@ func (h *History) explains(holders []*Op, room int, faults []string) bool {
 	})
 }
 
-// confirmed reports whether a lease was granted or renewed by a request that was sent after its process had moved to the new primary.
+// confirmed reports whether a lease was granted or renewed by a request that was sent after its process had moved to
+// the new primary.
 func (h *History) confirmed(o *Op, s Event) bool {
 	moved, ok := h.moved(o, s)
 	if !ok {
 		return false
 	}
 	slack := switchSlack
-	if len(h.Wheres[o.Call.Proc]) == 0 { // it didn't tell, and may have had no CPU to hear of the switch
+	// the process reported no servers, and may have had no CPU to learn of the switch
+	if len(h.Wheres[o.Call.Proc]) == 0 {
 		slack += time.Duration(h.Stats[o.Call.Proc].Counts[StatLagAll])
 	}
 	return slices.ContainsFunc(o.Untils, func(until Time) bool {
-		return until.Add(-o.Call.Lease) > moved.Add(slack) // a lease is trusted for a little less, so it was sent later
+		// deadline = sentAt + lease - margin, so it was sent even later
+		return until.Add(-o.Call.Lease) > moved.Add(slack)
 	})
 }
 
-// moved is when the process that took a lease had moved to the new primary: its Redis client, to which lockdog has to keep. It is
-// false if the client stayed with the old one.
+// moved returns when the Redis client of the process that took a lease moved to the new primary: lockdog must follow
+// its client. ok is false if the client stayed with the old primary.
 func (h *History) moved(o *Op, s Event) (at Time, ok bool) {
 	at, next := s.At, h.End
 	for _, later := range h.Switches {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// The keys of a summary's Counts. Those of metrics are followed by the value of the label in braces where there is one;
-// groups are added up.
+// The keys of a summary's Counts. The value of the label, if there is one, follows in braces. Groups are summed.
 const (
 	CountAcquisitions  = "lockdog.acquisitions"  // {outcome}
 	CountReleases      = "lockdog.releases"      // {outcome}
@@ -24,17 +23,18 @@ const (
 	CountDeadlocks     = "lockdog.deadlocks"
 )
 
-// Labeled is the key of one series.
+// Labeled returns the key of one series.
 func Labeled(key, label string) string { return key + "{" + label + "}" }
 
-// Telemetry checks that what a process told the world by counters, spans and logs is what its callers saw. A lock of several members is
-// counted as one; its members have spans besides.
+// Telemetry checks that the counters, spans and logs of a process agree with what its callers saw. A composite lock
+// counts as one; its members have additional spans.
 func Telemetry(h *History) (found []Violation) {
 	deadlocks := slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Nest == NestUnordered })
 	for _, p := range slices.Sorted(maps.Keys(h.Summaries)) {
 		s := h.Summaries[p]
 		if n := s.Counts[CountDeadlocks]; n > 0 && !deadlocks {
-			found = append(found, violation("telemetry", "", s.At, s.At, "process %d says %s = %v; there can't be any", p, CountDeadlocks, n))
+			found = append(found, violation("telemetry", "", s.At, s.At,
+				"process %d says %s = %v; there can't be any", p, CountDeadlocks, n))
 		}
 		apart := h.does(p, func(c Event) bool { return c.Apart })
 		want, may := zeros(), map[string]float64{}
@@ -47,7 +47,7 @@ func Telemetry(h *History) (found []Violation) {
 		if h.does(p, func(c Event) bool { return c.Whole }) {
 			membersOf(h, p, want)
 		}
-		for _, e := range s.Ended { // what Endings has compared with what the callers saw
+		for _, e := range s.Ended { // Endings compares these with what the callers saw
 			switch e.End {
 			case "lost":
 				want[Labeled(CountSpans, "lost")]++
@@ -71,22 +71,24 @@ func Telemetry(h *History) (found []Violation) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(want)) {
 			if more := s.Counts[key] - want[key]; more < 0 || more > may[key] {
-				found = append(found, violation("telemetry", "", s.At, s.At, "process %d says %s = %v; by what its callers saw it is %v", p, key, s.Counts[key], want[key]))
+				found = append(found, violation("telemetry", "", s.At, s.At,
+					"process %d says %s = %v; by what its callers saw it is %v", p, key, s.Counts[key], want[key]))
 			}
 		}
 	}
 	return found
 }
 
-// does reports whether there is such a call of the process.
+// does reports whether the process made a call that satisfies such.
 func (h *History) does(p int, such func(call Event) bool) bool {
 	return slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Proc == p && such(o.Call) })
 }
 
-// membersOf adds what a process says of locks of several members, of which expected counts each call as it does others: their members'
-// spans, and how they ended, which Client.Recent says of the members only.
+// membersOf corrects want for composite locks. expected counts each of them as one lock. This adds the spans of
+// members, and the ends of the composites: Client.Recent has only the members'.
 func membersOf(h *History, p int, want map[string]float64) {
-	for _, span := range []string{"acquire", "release"} { // a member that isn't granted, or was lost, has one, too
+	// Their number isn't known: members that weren't granted, or were lost, have them too.
+	for _, span := range []string{"acquire", "release"} {
 		delete(want, Labeled(CountSpans, span))
 	}
 	held := float64(len(h.Summaries[p].Ended))
@@ -112,9 +114,12 @@ func membersOf(h *History, p int, want map[string]float64) {
 	want[Labeled(CountSpans, "held")], want[Labeled(CountSpans, "hold")] = held, held
 }
 
-// compared reports whether what the callers saw tells what a count has to be.
+// compared reports whether the callers know what a count must be.
 func compared(key string, apart bool) bool {
-	for _, prefix := range []string{CountLosses, CountCancellations, CountLost, CountMembersLost, CountHeld, CountWaiting, CountWatched, CountAcquisitions, CountReleases} {
+	for _, prefix := range []string{
+		CountLosses, CountCancellations, CountLost, CountMembersLost, CountHeld, CountWaiting, CountWatched,
+		CountAcquisitions, CountReleases,
+	} {
 		if apart && prefix == CountAcquisitions {
 			return false
 		}
@@ -125,7 +130,8 @@ func compared(key string, apart bool) bool {
 	return false
 }
 
-// expected is what the calls of a process come to at least, and by how much it may be more, where callers can't tell.
+// expected returns the minimum counts for the calls of a process, and by how much they may be larger where callers
+// can't know.
 func expected(h *History, p int) (want, may map[string]float64) {
 	want, may = zeros("acquire", "held", "hold", "lost", "cancel", "release"), map[string]float64{}
 	count := func(key, label string) { want[Labeled(key, label)]++ }
@@ -139,7 +145,7 @@ func expected(h *History, p int) (want, may map[string]float64) {
 		case o.Returned == 0:
 			continue
 		case o.Call.How == "wait" && strings.HasPrefix(o.Refused, WhyError):
-			// Redis failed. Whether the wait was over, too, depends on what of it was waiting.
+			// Redis failed. It depends on what the call was waiting for whether the wait was over too.
 			may[Labeled(CountAcquisitions, "error")]++
 			may[Labeled(CountAcquisitions, "timeout")]++
 			continue
@@ -159,8 +165,8 @@ func expected(h *History, p int) (want, may map[string]float64) {
 		case how == WhyLost && o.KnownLost:
 			continue // nothing was sent
 		case how == WhyLost:
-			// It may have been lost between the question and the call, or during the call, by a renewal or a message: then that
-			// need not have asked Redis.
+			// It was lost between the check and the call of Release, or during that call. If a renewal or a message
+			// detected that, Redis may not have been asked.
 			may[Labeled(CountReleases, "lost")]++
 			may[Labeled(CountSpans, "release")]++
 			continue
@@ -172,7 +178,7 @@ func expected(h *History, p int) (want, may map[string]float64) {
 	return want, may
 }
 
-// zeros are the counts of a process that has done nothing.
+// zeros returns the counts of a process that has done nothing.
 func zeros(spans ...string) map[string]float64 {
 	want := map[string]float64{CountHeld: 0, CountWaiting: 0, CountWatched: 0, CountLost: 0, CountMembersLost: 0}
 	for _, span := range spans {
@@ -181,7 +187,7 @@ func zeros(spans ...string) map[string]float64 {
 	return want
 }
 
-// refusal is the outcome of a call that gave no lease.
+// refusal returns the outcome of a call that returned no lease.
 func refusal(o *Op) string {
 	switch {
 	case o.Refused == WhyHeld && o.Call.How == "wait":

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Grants is how many leases were given.
+// Grants returns how many leases were granted.
 func (h *History) Grants() (n int) {
 	for _, o := range h.Ops {
 		if o.Granted {
@@ -17,7 +17,8 @@ func (h *History) Grants() (n int) {
 	return n
 }
 
-// Timeline writes out what happened from one time to another: to one name, or to all if it is "", and what the test did.
+// Timeline returns as text what happened between two times to one name, or to all names if it is "", and what the test
+// did.
 func (h *History) Timeline(from, to Time, name string) string {
 	var b strings.Builder
 	names := make(map[string]string)
@@ -33,7 +34,8 @@ func (h *History) Timeline(from, to Time, name string) string {
 		if n, ok := names[e.ID]; ok && e.Proc > 0 {
 			about = n
 		}
-		ours := slices.Contains([]string{FaultOn, FaultOff, Settle, Restart, Signal, Note, Switch, Idle, Complain}, e.What)
+		ours := slices.Contains([]string{FaultOn, FaultOff, Settle, Restart, Signal, Note, Switch, Idle, Complain},
+			e.What)
 		if e.At < from || e.At > to || name != "" && about != name && !ours {
 			continue
 		}
@@ -42,7 +44,7 @@ func (h *History) Timeline(from, to Time, name string) string {
 	return b.String()
 }
 
-// line is the event in words.
+// line returns the event as text.
 func (e Event) line(name string, start Time) string {
 	var b strings.Builder
 	who := e.ID
