@@ -15,21 +15,21 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 )
 
-// bench is what all measurements share: a Redis, the sampler that watches it, and the foreground traffic.
+// bench has what all measurements share: a Redis, the sampler that watches it, and the foreground traffic.
 type bench struct {
 	flags
 	progress io.Writer
 	began    time.Time
 	servers  []string       // addresses of the nodes
-	addrs    []string       // ... for the holders: with -rtt the proxy's
-	closers  []func() error // what was opened, in order
+	addrs    []string       // addresses for the holders: with -rtt the proxy's
+	closers  []func() error // for everything opened, in order
 	sampler  *sample.Sampler
-	traffic  fleet.Fleet[child.Reading] // of the foreground; nil without
-	redisson []string                   // the command of its client
+	traffic  fleet.Fleet[child.Reading] // foreground; nil: none
+	redisson []string                   // command that runs the Redisson client
 	version  string                     // of Redis
 }
 
-// openBench starts what is needed.
+// openBench starts Redis and what the flags need.
 func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err error) {
 	b := &bench{flags: f, progress: progress, began: time.Now()}
 	defer func() {
@@ -56,7 +56,7 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 		b.closers = append(b.closers, proxy.Close)
 		b.addrs = []string{proxy.Addr()}
 	}
-	// It outlives an interrupt: the end of the last measurement is read after it.
+	// The sampler continues after an interrupt, because the end of the last measurement is read then.
 	if b.sampler, err = sample.New(context.WithoutCancel(ctx), b.servers); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 	return b, err
 }
 
-// close ends everything.
+// close stops and closes everything.
 func (b *bench) close() error {
 	err := b.traffic.Close()
 	for _, f := range slices.Backward(b.closers) {
@@ -75,12 +75,12 @@ func (b *bench) close() error {
 	return err
 }
 
-// say tells what comes next.
+// say prints a line of progress.
 func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// wait lets time pass.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -92,7 +92,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// setTraffic starts or stops the foreground traffic, where there is to be one.
+// setTraffic starts or stops the foreground traffic, if the flags ask for any.
 func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
 	if !on {
 		err, b.traffic = b.traffic.Close(), nil
@@ -101,8 +101,10 @@ func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
 	if b.traffic != nil || b.foreground == 0 {
 		return nil
 	}
-	// It tells what Redis does to others, which a distance would hide.
-	err = b.traffic.Start(nil, child.Config{Role: child.Foreground, Addrs: b.servers, Cluster: b.cluster, Rate: b.foreground})
+	// Without -rtt's proxy: it measures how Redis treats other clients, and the distance would hide that.
+	err = b.traffic.Start(nil, child.Config{
+		Role: child.Foreground, Addrs: b.servers, Cluster: b.cluster, Rate: b.foreground,
+	})
 	for _, do := range []string{child.Warm, child.Acquire} {
 		if err == nil {
 			_, err = b.traffic.Ask(ctx, fleet.Request{Do: do})
@@ -111,7 +113,7 @@ func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
 	return err
 }
 
-// configs are those of the clients of a mode, which share the locks.
+// configs returns the configurations of a mode's clients, which share the locks.
 func (b *bench) configs(mode string, locks int, hold time.Duration) []child.Config {
 	var configs []child.Config
 	for i := range b.clients {

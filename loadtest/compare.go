@@ -7,10 +7,11 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 )
 
-// compare measures all modes and numbers of locks in interleaved rounds: what changes on the machine meanwhile changes for all.
+// compare measures all modes and numbers of locks in interleaved rounds, so that changes on the machine affect all of
+// them.
 func (b *bench) compare(ctx context.Context, rep *report) error {
 	for round := range b.rounds {
-		// Every second round is a quiet one: the foreground's share of Redis varies by more than renewals take.
+		// Every second round has no foreground traffic: its share of Redis's CPU varies by more than renewals take.
 		if err := b.setTraffic(ctx, round%2 == 0); err != nil {
 			return err
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// figures are those of one window. idle is the window of the run without renewal; nil if there is none, and nothing is subtracted.
+// figures returns the figures of one window. idle is the window of the run without renewal. If it is nil, nothing is
+// subtracted.
 func (h *holders) figures(w, idle *window) figures.Figures {
 	s := w.seconds()
 	f := figures.Figures{
@@ -20,7 +21,8 @@ func (h *holders) figures(w, idle *window) figures.Figures {
 		figures.Peak:      float64(sample.Peak(sample.Between(h.points, w.from, w.to))),
 		figures.Lost:      float64(h.lost),
 	}
-	renewals := float64(h.locks) * s / h.b.interval().Seconds() // a client that does not count is assumed to renew on time
+	// A client that doesn't count is assumed to renew on time.
+	renewals := float64(h.locks) * s / h.b.interval().Seconds()
 	if w.own.Counts != nil {
 		renewals = float64(w.own.Count(child.Renewals, string(telemetry.RenewalRenewed)))
 		f[figures.OwnCalls], f[figures.Renewals] = float64(w.own.Total(child.Calls))/s, renewals/s
@@ -45,14 +47,14 @@ func (h *holders) figures(w, idle *window) figures.Figures {
 		quantile(figures.ForegroundLow, w.foreground, child.Latency, .99-doubt)
 		quantile(figures.ForegroundHigh, w.foreground, child.Latency, min(.99+doubt, 1))
 	}
-	// What clients need once, they have with their first lock.
+	// Each client's first lock isn't counted: base contains it, together with what a client needs only once.
 	per := func(full, base int64) float64 { return float64(full-base) / float64(h.locks-h.b.clients) }
 	f[figures.GoroutinesPerLock] = per(int64(h.full.Goroutines), int64(h.base.Goroutines))
 	f[figures.HeapPerLock], f[figures.StackPerLock] = per(h.full.Heap, h.base.Heap), per(h.full.Stacks, h.base.Stacks)
 	return f
 }
 
-// costs sets what this run used beyond the run without renewal.
+// costs sets what this run used in addition to the run without renewal.
 func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 	redis, clients := w.info.CPU.Seconds(), w.own.CPU
 	if idle != nil {
@@ -63,29 +65,31 @@ func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 	f[figures.RedisShare] = 100 * redis / w.seconds()
 	if renewals > 0 && h.mode != child.None {
 		scripts := (w.info.Commands["evalsha"].CPU + w.info.Commands["eval"].CPU).Seconds()
-		// A difference of two large numbers may come out too small, even negative. It can't be less than what scripts took.
+		// A difference of two large numbers may be too small, even negative. It can't be less than the CPU time of the
+		// scripts.
 		f[figures.RedisPerRenewal] = 1e6 * max(redis, scripts) / renewals
 		f[figures.ScriptsPerRenewal] = 1e6 * scripts / renewals
 		f[figures.ClientPerRenewal] = 1e6 * clients / renewals
 	}
 }
 
-// timeline is the calls of each 100 ms since the first lock was acquired.
+// timeline returns the calls in each 100 ms since the first lock was acquired.
 func (h *holders) timeline(to time.Time) []float64 { return sample.Series(h.points, h.began, to) }
 
-// doubt is how far from q the rank of the true quantile of n values may be, in 95 of 100 cases: ranks are distributed binomially.
+// doubt returns how far from q the rank of the true quantile of n values may be, in 95 of 100 cases. Ranks have a
+// binomial distribution.
 func doubt(q float64, n int64) float64 {
 	const deviations = 1.96
 	return deviations * math.Sqrt(q*(1-q)/float64(max(n, 1)))
 }
 
 const (
-	redissonBatch = 100   // locks that one call of Redisson's renews, by default (Config.lockWatchdogBatchSize)
+	redissonBatch = 100   // locks that one call of Redisson renews by default (Config.lockWatchdogBatchSize)
 	slots         = 16384 // of a Redis Cluster
 )
 
-// predict is how many calls per second the renewals should take: locks ÷ interval ÷ batch, in whole calls of each client to
-// each node.
+// predict returns how many calls per second the renewals should take: locks ÷ interval ÷ batch, rounded up to whole
+// calls of each client to each node.
 func predict(mode string, locks, clients, nodes int, interval time.Duration) float64 {
 	calls := 0.0
 	for i := range clients {
@@ -97,7 +101,7 @@ func predict(mode string, locks, clients, nodes int, interval time.Duration) flo
 			calls += float64(nodes) * math.Ceil(n/float64(nodes)/watchdog.DefaultBatchSize)
 		case mode == child.Redisson && nodes == 1:
 			calls += math.Ceil(n / redissonBatch)
-		case mode == child.Redisson: // one per slot that has locks, as names are spread over the slots by chance
+		case mode == child.Redisson: // one call per slot that has locks; names are spread over the slots at random
 			calls += slots * (1 - math.Pow(1-1.0/slots, n))
 		}
 	}

@@ -25,18 +25,18 @@ const (
 	maxRTT      = time.Second
 
 	renewalsPerLease = 3
-	soakIntervals    = 3 // at least
+	soakIntervals    = 3 // minimum
 )
 
 var allModes = []string{child.None, child.PerLock, child.Batched, child.Redisson}
 
-// flags are what the command line can say.
+// flags has the values of the command-line flags.
 type flags struct {
 	cluster    bool
-	rtt        time.Duration // from the clients to Redis; 0: as short as the machine's
+	rtt        time.Duration // from the clients to Redis; 0: none is added
 	locks      []int
 	lease      time.Duration
-	duration   time.Duration // of one measurement: whole intervals
+	duration   time.Duration // of one measurement, in whole intervals
 	rounds     int
 	modes      []string
 	clients    int
@@ -48,7 +48,7 @@ type flags struct {
 
 func (f *flags) interval() time.Duration { return f.lease / renewalsPerLease }
 
-// parse reads the command line, and finds what can't be before anything is started.
+// parse parses the command line, and checks it before anything is started.
 func parse(args []string) (f flags, err error) {
 	set := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	set.SetOutput(io.Discard) // cli.Run reports errors
@@ -73,7 +73,7 @@ func parse(args []string) (f flags, err error) {
 	}
 	given := make(map[string]bool)
 	set.Visit(func(g *flag.Flag) { given[g.Name] = true })
-	if given["soak"] { // the other defaults depend on it
+	if given["soak"] { // it changes the other defaults
 		if given["modes"] || *redisson {
 			return f, errors.New("-soak is about batched locks: it goes without -modes and -redisson")
 		}
@@ -95,7 +95,7 @@ func parse(args []string) (f flags, err error) {
 	if err != nil {
 		return f, err
 	}
-	for _, mode := range allModes { // in the order in which they are measured
+	for _, mode := range allModes { // measure in this order
 		if slices.Contains(wanted, mode) || mode == child.Redisson && *redisson {
 			f.modes = append(f.modes, mode)
 		}
@@ -103,7 +103,7 @@ func parse(args []string) (f flags, err error) {
 	if err := f.check(given["soak"]); err != nil {
 		return f, err
 	}
-	// In a broken one, a watchdog per lock would call for all locks or for none.
+	// Round up to whole intervals: in a part of an interval, a watchdog per lock would renew all locks or none.
 	f.duration = (f.duration + f.interval() - 1) / f.interval() * f.interval()
 	return f, nil
 }
@@ -113,7 +113,8 @@ func parseLocks(text string) ([]int, error) {
 	for s := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
 		if err != nil || n < 1 || n > maxLocks {
-			return nil, fmt.Errorf("-locks %s: want numbers from 1 to %d, separated by commas, such as 1000,10000", text, maxLocks)
+			return nil, fmt.Errorf("-locks %s: want numbers from 1 to %d, separated by commas, such as 1000,10000",
+				text, maxLocks)
 		}
 		locks = append(locks, n)
 	}
@@ -121,11 +122,12 @@ func parseLocks(text string) ([]int, error) {
 	return slices.Compact(locks), nil
 }
 
-// check finds what can't be, and what can't be together.
+// check returns an error for invalid values and combinations.
 func (f *flags) check(soak bool) error {
 	switch {
 	case f.cluster && f.rtt != 0:
-		return errors.New("-cluster and -rtt: nodes of a cluster tell clients their own addresses, which are not at a distance")
+		return errors.New(
+			"-cluster and -rtt: nodes of a cluster tell clients their own addresses, which are not at a distance")
 	case f.rtt < 0 || f.rtt > maxRTT:
 		return fmt.Errorf("-rtt %v: want 0 (none) to %v", f.rtt, maxRTT)
 	case f.churn != 0 && !soak:

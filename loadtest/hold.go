@@ -15,36 +15,38 @@ import (
 )
 
 const (
-	// longestAcquire is how long the locks are acquired for, in every mode: what a restart of a service looks like.
+	// longestAcquire is the maximum time for acquiring the locks, in every mode. It simulates the restart of a service.
 	longestAcquire = time.Second
-	// longestSettle is from then to the measurement.
+	// longestSettle is the maximum time between the acquires and the measurement.
 	longestSettle = time.Second
-	// margin allows for what takes longer than planned.
+	// margin is added to the expected time.
 	margin = time.Minute
 )
 
-// holders are the clients of one mode, from before they acquire their locks until they have released them.
+// holders are the clients of one mode, from before their acquires until after their releases.
 type holders struct {
 	b      *bench
 	mode   string
 	locks  int
 	fleet  fleet.Fleet[child.Reading]
-	began  time.Time     // by Redis's clock: when the first lock was acquired
-	base   child.Reading // the weight with one lock each
-	full   child.Reading // ... with all
+	began  time.Time     // when the acquires began, by Redis's clock
+	base   child.Reading // memory with one lock per client
+	full   child.Reading // memory with all locks
 	took   time.Duration // to acquire the locks
 	points []sample.Point
 	start  sample.Info   // before the clients were started
-	open   sample.Info   // where the window began
-	counts child.Reading // what the clients have counted since their start
-	warmed int64         // late ones of the warm-up, whose leases are short
-	lost   int           // locks that were no longer theirs when they released them
+	open   sample.Info   // at the start of the window
+	counts child.Reading // the clients' counts since their start
+	warmed int64         // late renewals during the warm-up, whose leases are short
+	lost   int           // locks that were lost before their release
 }
 
-// acquireOver and settleFor are shorter with short leases: otherwise the renewals of one round would run into the next.
+// acquireOver returns the time for the acquires. It and settleFor are shorter for short leases: otherwise the renewals
+// of one round would overlap with the next round.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
-// settleFor puts the ends of a window between two storms of renewals, so no renewal is on its way when they are read.
+// settleFor returns the pause before a window. It puts the ends of the window between two storms of renewals, so that
+// no renewal is in flight when they are read.
 func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
 // window is what happened between two looks.
@@ -52,13 +54,16 @@ type window struct {
 	from, to   time.Time // by Redis's clock
 	info       sample.Info
 	own        child.Reading
-	foreground *child.Reading // nil without
+	foreground *child.Reading // nil: no foreground traffic
 }
 
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
-// hold has the clients of a mode acquire their locks, calls measure, and has them release the locks. expected is how long measure takes.
-func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.Duration, measure func(*holders) error) (_ *holders, err error) {
+// hold makes the clients of a mode acquire their locks, calls measure, and makes them release the locks. expected is
+// the duration of measure.
+func (b *bench) hold(
+	ctx context.Context, mode string, locks int, expected time.Duration, measure func(*holders) error,
+) (_ *holders, err error) {
 	h := &holders{b: b, mode: mode, locks: locks}
 	defer func() { err = errors.Join(err, h.fleet.Close()) }()
 	var command []string
@@ -83,7 +88,7 @@ func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.
 	if h.full, err = h.ask(ctx, fleet.Request{Do: child.Weigh}); err != nil {
 		return nil, err
 	}
-	if _, err := h.look(ctx); err != nil { // the first window begins
+	if _, err := h.look(ctx); err != nil { // starts the first window
 		return nil, err
 	}
 	if err := measure(h); err != nil {
@@ -92,7 +97,7 @@ func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.
 	return h, h.release(context.WithoutCancel(ctx))
 }
 
-// ask has all clients do something, and adds up what they answer.
+// ask sends a request to all clients, and returns the sum of their answers.
 func (h *holders) ask(ctx context.Context, request fleet.Request) (child.Reading, error) {
 	answers, err := h.fleet.Ask(ctx, request)
 	return sum(answers), err
@@ -105,12 +110,12 @@ func sum(readings []child.Reading) (all child.Reading) {
 	return all
 }
 
-// acquire has the clients acquire their locks.
+// acquire makes the clients acquire their locks.
 func (h *holders) acquire(ctx context.Context) (err error) {
 	if _, err := h.ask(ctx, fleet.Request{Do: child.Warm}); err != nil {
 		return err
 	}
-	if _, err := h.look(ctx); err != nil { // what the warm-up has recorded is not to be weighed
+	if _, err := h.look(ctx); err != nil { // empties the metrics of the warm-up, so that they aren't part of base
 		return err
 	}
 	h.warmed = h.counts.Total(child.Late)
@@ -128,7 +133,7 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 	return err
 }
 
-// look reads everything at one time. It ends a window and begins the next one.
+// look reads everything at the same time. It ends a window and starts the next one.
 func (h *holders) look(ctx context.Context) (*window, error) {
 	w := &window{from: h.open.At}
 	var info sample.Info
@@ -154,7 +159,7 @@ func (h *holders) look(ctx context.Context) (*window, error) {
 	return w, errors.Join(errs[:]...)
 }
 
-// release has the clients release their locks.
+// release makes the clients release their locks.
 func (h *holders) release(ctx context.Context) error {
 	r, err := h.ask(ctx, fleet.Request{Do: child.Release})
 	if err != nil {
@@ -163,33 +168,37 @@ func (h *holders) release(ctx context.Context) error {
 	if h.lost = r.Lost; r.Released+r.Lost != h.locks {
 		return fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, r.Released, r.Lost, h.locks)
 	}
-	_, err = h.look(ctx) // now nothing more is to be counted
+	_, err = h.look(ctx) // the final counts
 	return err
 }
 
-// Two counts of the same calls may differ by that much: a call that timed out may have been sent twice, or not at all, and a node
-// may not read the last message of a subscription that ends.
+// The maximum difference between two counts of the same calls. A call that timed out may have been sent twice or not at
+// all, and a node may not read the last message of a subscription that ends.
 const (
 	agreeShare = 0.02 // of the renewals' calls
 	agreeCalls = 2    // for each node
 )
 
-// agree compares what Redis received with what the clients' own metrics say they sent, from before they were started until they have
-// ended. At any other time a call may be in one of the two only. The greetings of connections are go-redis's, and in neither.
+// agree compares the number of calls that Redis received with the number in the clients' own metrics, from before the
+// clients' start until after their end. At any other time a call may be in only one of the two. go-redis's commands
+// that start a connection are in neither.
 func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received, own = c.Scripts+c.PubSub, h.counts.Total(child.Calls)
 	renewals := h.counts.Count(child.Calls, string(telemetry.PurposeRenew))
-	return received, own, math.Abs(float64(received-own)) <= max(float64(agreeCalls*len(h.b.servers)), agreeShare*float64(renewals))
+	return received, own, math.Abs(float64(received-own)) <=
+		max(float64(agreeCalls*len(h.b.servers)), agreeShare*float64(renewals))
 }
 
-// faults are what makes all figures worthless. For what Redisson loses it has to answer itself, and it doesn't count its calls.
+// faults returns reasons why all figures are worthless. It checks nothing for Redisson: its losses aren't lockdog's,
+// and it doesn't count its calls.
 func (h *holders) faults() (faults []error) {
 	if h.mode == child.Redisson {
 		return nil
 	}
 	if received, own, ok := h.agree(); !ok {
-		faults = append(faults, fmt.Errorf("%s, %d locks: Redis counts %d calls, the clients %d", h.mode, h.locks, received, own))
+		faults = append(faults,
+			fmt.Errorf("%s, %d locks: Redis counts %d calls, the clients %d", h.mode, h.locks, received, own))
 	}
 	if h.lost > 0 {
 		faults = append(faults, fmt.Errorf("%s, %d locks: %d were lost: %v", h.mode, h.locks, h.lost, h.counts.Counts))

@@ -1,5 +1,6 @@
-// Command loadtest measures what renewing locks costs Redis: how many calls and how much CPU time N watched locks add, and what
-// that does to everybody else. It compares no renewal, a watchdog per lock, and lockdog's batches, in one run.
+// Command loadtest measures what it costs Redis to renew locks: how many calls and how much CPU time N renewed locks
+// add, and how that affects other clients. It compares no renewal, a watchdog per lock, and lockdog's batches in one
+// run.
 //
 //	go run -C loadtest .                      # two and a half minutes; needs redis-server
 //	go run -C loadtest . -html report.html    # with a picture
@@ -25,7 +26,7 @@ var usage string
 
 func main() { cli.Main(child.Main, run) }
 
-// run is the whole program, up to its exit code.
+// run runs the program, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cli.Run(ctx, "loadtest", usage, parse, func(f flags) error {
 		rep, err := load(ctx, f, stderr)
@@ -37,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}, args, stdout, stderr)
 }
 
-// load measures what was asked for, and reports whatever came of it, also when it was interrupted.
+// load measures what the flags ask for. It returns a report of what was measured even if it was interrupted.
 func load(ctx context.Context, f flags, progress io.Writer) (*report, error) {
 	b, err := openBench(ctx, f, progress)
 	if err != nil {

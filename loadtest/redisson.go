@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const buildTimeout = 10 * time.Minute // the first time it downloads Redisson
+const buildTimeout = 10 * time.Minute // the first build downloads Redisson
 
 // buildRedisson builds the Java client and returns the command that runs it.
 func (b *bench) buildRedisson(ctx context.Context) ([]string, error) {
@@ -19,9 +19,11 @@ func (b *bench) buildRedisson(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", needs, err)
 		}
 	}
-	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lockdog/lockdog/loadtest").Output()
+	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/lockdog/lockdog/loadtest").Output()
 	if err != nil {
-		return nil, fmt.Errorf("the Redisson client is built from source: run this within lockdog's repository: %w", err)
+		return nil, fmt.Errorf("the Redisson client is built from source: run this within lockdog's repository: %w",
+			err)
 	}
 	dir := filepath.Join(strings.TrimSpace(string(module)), "redisson")
 	b.say("building the Redisson client with mvn")

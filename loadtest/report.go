@@ -18,24 +18,24 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 )
 
-// report is what a run hands out: a table, and a page with a picture.
+// report is the result of a run: tables, and a page with a picture.
 type report struct {
 	b        *bench
 	command  string
 	load     string // average of the machine, at the start
 	took     time.Duration
-	complete bool // not interrupted, and nothing failed on the way
+	complete bool // not interrupted, and nothing failed
 	rows     []*row
 	notes    []string
-	faults   []error // what makes the figures worthless
+	faults   []error // reasons why the figures are worthless
 }
 
-// row is what was measured of one mode with one number of locks.
+// row has the measurements of one mode with one number of locks.
 type row struct {
 	mode     string
 	locks    int
 	rounds   figures.Rounds
-	timeline []float64 // calls in each 100 ms of the first round, from the first acquire on
+	timeline []float64 // calls in each 100 ms of the first round, from the first acquire
 }
 
 func (rep *report) find(mode string, locks int) *row {
@@ -47,20 +47,22 @@ func (rep *report) find(mode string, locks int) *row {
 	return nil
 }
 
-// row finds a row, or adds it.
+// row finds a row, or adds one.
 func (rep *report) row(mode string, locks int) *row {
 	r := rep.find(mode, locks)
 	if r == nil {
 		r = &row{mode: mode, locks: locks}
 		rep.rows = append(rep.rows, r)
 		slices.SortStableFunc(rep.rows, func(a, b *row) int {
-			return cmp.Or(cmp.Compare(a.locks, b.locks), cmp.Compare(slices.Index(allModes, a.mode), slices.Index(allModes, b.mode)))
+			return cmp.Or(cmp.Compare(a.locks, b.locks),
+				cmp.Compare(slices.Index(allModes, a.mode), slices.Index(allModes, b.mode)))
 		})
 	}
 	return r
 }
 
-// blocks are columns under a title: one table of all would be wider than any terminal. The heads are in -h, too.
+// blocks are tables with some of the columns each: a single table would be wider than a terminal. -h explains the
+// heads.
 var blocks = []struct {
 	title string
 	heads []string
@@ -81,7 +83,10 @@ var blocks = []struct {
 	},
 	{
 		"The clients",
-		[]string{"call p50 ms", "p99", "lag p99 ms", "lease p99.9", "late", "lost", "goroutines/lock", "heap/lock", "stack/lock"},
+		[]string{
+			"call p50 ms", "p99", "lag p99 ms", "lease p99.9", "late", "lost",
+			"goroutines/lock", "heap/lock", "stack/lock",
+		},
 		[]figures.Key{
 			figures.CallP50, figures.CallP99, figures.LagP99, figures.Utilization, figures.Late, figures.Lost,
 			figures.GoroutinesPerLock, figures.HeapPerLock, figures.StackPerLock,
@@ -104,7 +109,7 @@ func (rep *report) tables() (tables []figures.Table) {
 	return tables
 }
 
-// print prints the table, and what is to be said of it.
+// print prints the tables and the lines below them.
 func (rep *report) print(out io.Writer) error {
 	err := figures.Print(out, rep.tables())
 	_, failed := io.WriteString(out, strings.Join(rep.lines(), "\n")+"\n")
@@ -113,7 +118,7 @@ func (rep *report) print(out io.Writer) error {
 
 var modelName = regexp.MustCompile(`model name\s*:\s*(.*)`)
 
-// lines are below the table.
+// lines returns the lines below the tables.
 func (rep *report) lines() (lines []string) {
 	for _, v := range rep.verdicts() {
 		lines = append(lines, v.String())
@@ -126,7 +131,7 @@ func (rep *report) lines() (lines []string) {
 		lines = append(lines, "The run is not complete: it was interrupted, or failed on the way.")
 	}
 	b, cpu, distance := rep.b, "", ""
-	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
+	text, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
 	if found := modelName.FindSubmatch(text); found != nil {
 		cpu = " of " + string(found[1])
 	}
@@ -135,7 +140,8 @@ func (rep *report) lines() (lines []string) {
 	}
 	return append(lines,
 		fmt.Sprintf("Lease %v, renewed every %v; %d client process(es), %d Redis node(s)%s; holders' ctx is context.Background()"+
-			" (a cancelable one costs lockdog about 460 bytes of heap more per lock).", b.lease, b.interval(), b.clients, len(b.addrs), distance),
+			" (a cancelable one costs lockdog about 460 bytes of heap more per lock).",
+			b.lease, b.interval(), b.clients, len(b.addrs), distance),
 		fmt.Sprintf("%s/%s, %d CPUs%s, %s, Redis %s; load average at the start %s.",
 			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpu, runtime.Version(), b.version, rep.load),
 		fmt.Sprintf("%s   (%s, %.0f s)", rep.command, b.began.Format(time.RFC3339), rep.took.Seconds()))
@@ -146,7 +152,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// panel is the picture of one row: the calls in each 100 ms, on a logarithmic scale.
+// panel is the picture of one row: the calls in each 100 ms on a logarithmic scale.
 type panel struct {
 	Mode, Title   string
 	Width, Height float64
@@ -158,18 +164,21 @@ type bar struct{ X, Y, Height float64 }
 const (
 	panelHeight = 100
 	barStep     = 4
-	floor       = 0.6 // of the scale: one call is to be seen
+	floor       = 0.6 // lowest value of the scale: less than 1, so that one call is visible
 )
 
-// panels have the same scale.
+// panels returns the pictures of all rows, with the same scale.
 func (rep *report) panels() (panels []panel) {
 	top, longest := 10.0, 0
 	for _, r := range rep.rows {
 		top, longest = max(top, slices.Max(append(r.timeline, 0))), max(longest, len(r.timeline))
 	}
 	for _, r := range rep.rows {
-		p := panel{Mode: r.mode, Width: float64(barStep * longest), Height: panelHeight, Title: fmt.Sprintf(
-			"%s, %d locks: %s calls/s while measured, %s in the worst 100 ms", r.mode, r.locks, r.rounds.Text(figures.Calls), r.rounds.Text(figures.Peak))}
+		p := panel{
+			Mode: r.mode, Width: float64(barStep * longest), Height: panelHeight,
+			Title: fmt.Sprintf("%s, %d locks: %s calls/s while measured, %s in the worst 100 ms",
+				r.mode, r.locks, r.rounds.Text(figures.Calls), r.rounds.Text(figures.Peak)),
+		}
 		for i, calls := range r.timeline {
 			if calls > floor {
 				height := panelHeight * math.Log(calls/floor) / math.Log(top/floor)
@@ -181,12 +190,12 @@ func (rep *report) panels() (panels []panel) {
 	return panels
 }
 
-// html writes one page that needs no other file.
+// html writes the report as a single page without other files.
 func (rep *report) html(out io.Writer) error {
 	return page.Execute(out, map[string]any{"Panels": rep.panels(), "Tables": rep.tables(), "Lines": rep.lines()})
 }
 
-// save writes the page, if asked to.
+// save writes the page to a file, unless name is "".
 func (rep *report) save(name string) error {
 	if name == "" {
 		return nil

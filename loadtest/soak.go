@@ -9,17 +9,17 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 )
 
-// soakEvery is the least time from look to look.
+// soakEvery is the minimum time between two looks.
 const soakEvery = 5 * time.Second
 
-// By how much the number of goroutines of a process may vary, whatever the number of locks: calls in flight have theirs, and so have the
-// pairs of churn.
+// By how much the number of goroutines of a process may vary, for any number of locks: calls in flight have goroutines,
+// and so do the pairs of churn.
 const (
 	soakGoroutines  = 32
 	churnGoroutines = 400
 )
 
-// soakAll holds very many locks for a while, and looks at them all the time.
+// soakAll holds very many locks for a long time, and looks at them repeatedly.
 func (b *bench) soakAll(ctx context.Context, rep *report) error {
 	if err := b.setTraffic(ctx, true); err != nil {
 		return err
@@ -41,21 +41,21 @@ func (b *bench) soakAll(ctx context.Context, rep *report) error {
 		rep.notes = append(rep.notes, fmt.Sprintf(
 			"%d locks were acquired in %s, and held for %.0f s by %d process(es), with %d to %d goroutines (%d more are expected at most).",
 			locks, h.took.Round(time.Millisecond), s.whole.seconds(), b.clients, s.fewest, s.most, may*b.clients))
-		if s.interrupted != nil { // what was measured until then is reported
+		if s.interrupted != nil { // the report has what was measured until then
 			return s.interrupted
 		}
 	}
 	return nil
 }
 
-// soaked is what the looks at a soak saw.
+// soaked has the results of the looks during a soak.
 type soaked struct {
-	whole        *window // all of it
-	fewest, most int     // goroutines
+	whole        *window // from the first look to the last
+	fewest, most int     // of goroutines
 	interrupted  error
 }
 
-// look looks until the time is over, or it is interrupted. The windows add up to one.
+// look looks repeatedly until the time is over or ctx ends. It merges all windows into one.
 func (s *soaked) look(ctx context.Context, h *holders) error {
 	start, end := h.open, time.Now().Add(h.b.soak)
 	for left := h.b.soak; left > 0 && s.interrupted == nil; left = time.Until(end) {

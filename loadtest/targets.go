@@ -10,20 +10,20 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// What lockdog promises, as far as a machine of two cores can show it.
+// What lockdog promises, as far as a machine with two cores can show it.
 const (
-	heapLimit     = 760  // bytes a lock: 700, and 60 for the token counter of its slot while few locks share one
-	goroutineMost = 0.05 // a lock: none, but for a few of the client's own that came later
-	cpuShare      = 0.2  // of the per-lock mode's, per renewal
-	clusterCalls  = 15   // per second, of 10,000 locks on three nodes
+	heapLimit     = 760  // bytes per lock: 700, and 60 for the token counter of its slot while few locks share one
+	goroutineMost = 0.05 // per lock: none, except a few of the client's own that start later
+	cpuShare      = 0.2  // of the CPU per renewal in per-lock mode
+	clusterCalls  = 15   // per second, for 10,000 locks on three nodes
 	utilizationP  = 0.5  // in a soak
 	latencyLocks  = 10_000
 )
 
-// callLimits are calls per second, with the default lease on one server.
+// callLimits has the maximum calls per second by number of locks, with the default lease on one server.
 var callLimits = map[int]float64{1000: 0.5, 10_000: 4.5, 100_000: 45}
 
-// verdicts compare rows with what is promised of them.
+// verdicts compares the rows with the promises.
 func (rep *report) verdicts() (verdicts []figures.Verdict) {
 	b := rep.b
 	for _, r := range rep.rows {
@@ -31,7 +31,9 @@ func (rep *report) verdicts() (verdicts []figures.Verdict) {
 			continue
 		}
 		most := func(key figures.Key, what string, limit float64, unit string) figures.Target {
-			return figures.Target{What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Unit: unit}
+			return figures.Target{
+				What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Unit: unit,
+			}
 		}
 		atMost := func(key figures.Key, what string, limit float64, unit string) {
 			verdicts = append(verdicts, most(key, what, limit, unit).Judge(r.rounds, nil))
@@ -51,7 +53,9 @@ func (rep *report) verdicts() (verdicts []figures.Verdict) {
 			atMost(figures.Calls, "calls", limit, "/s")
 		}
 		if b.churn == 0 {
-			atMost(figures.Peak, "calls in the worst 100 ms, of each client to each node the mean, rounded up, plus one", b.trickle(r), "")
+			atMost(figures.Peak,
+				"calls in the worst 100 ms, of each client to each node the mean, rounded up, plus one", b.trickle(
+					r), "")
 		}
 		atMost(figures.Late, "late renewals", 0, "")
 		atMost(figures.GoroutinesPerLock, "goroutines per lock", goroutineMost, "")
@@ -60,15 +64,17 @@ func (rep *report) verdicts() (verdicts []figures.Verdict) {
 			atMost(figures.Utilization, "lease used up, p99.9", utilizationP, "")
 		}
 		beside(child.PerLock, figures.RedisPerRenewal, "", "Redis CPU per renewal", cpuShare, "µs")
-		if r.locks <= latencyLocks { // within the noise of the run without renewal
-			beside(child.None, figures.ForegroundLow, figures.ForegroundHigh, "least p99 of others' commands", 1, "ms")
+		if r.locks <= latencyLocks { // compared with the noise of the run without renewal
+			beside(child.None, figures.ForegroundLow, figures.ForegroundHigh,
+				"least p99 of others' commands", 1, "ms")
 		}
 	}
 	return verdicts
 }
 
-// trickle is the promise that renewals never come in a storm: from each client to each node, which know nothing of each other, at most
-// the mean, rounded up, plus one. The mean is that of what the locks need, where chance made the calls of a short window fewer.
+// trickle returns the limit for the promise that renewals never come in a storm: at most the mean, rounded up, plus one
+// call of each client to each node in 100 ms. Clients and nodes don't coordinate. If a short window happened to have
+// fewer calls than the locks need, the predicted mean counts.
 func (b *bench) trickle(r *row) float64 {
 	pairs := float64(b.clients * len(b.addrs))
 	calls, _ := r.rounds.Get(figures.Calls)

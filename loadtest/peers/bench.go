@@ -22,7 +22,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-// bench is one run: all works and peers, round after round.
+// bench is one run: all works and peers in all rounds.
 type bench struct {
 	flags
 	progress io.Writer
@@ -32,17 +32,21 @@ type bench struct {
 }
 
 const (
-	// warmShare of a window comes before it, within these bounds.
+	// The warm-up takes 1/warmShare of a window, within these bounds.
 	warmShare = 4
 	leastWarm = 50 * time.Millisecond
 	mostWarm  = 500 * time.Millisecond
 
-	// cellSlack is what a measurement may take beside its windows: processes that start and end, a cluster that forms.
+	// cellSlack is the time that a measurement may need in addition to its windows: to start and end processes, and to
+	// form a cluster.
 	cellSlack = time.Minute
 )
 
 func newBench(f flags, progress io.Writer) *bench {
-	return &bench{flags: f, progress: progress, rounds: make(map[string]map[string]figures.Rounds), about: machine(), began: time.Now()}
+	return &bench{
+		flags: f, progress: progress, rounds: make(map[string]map[string]figures.Rounds),
+		about: machine(), began: time.Now(),
+	}
 }
 
 // all measures everything.
@@ -51,7 +55,7 @@ func (b *bench) all(ctx context.Context) error {
 		for i := range b.works {
 			w := &b.works[i]
 			for k := range w.peers {
-				name := w.peers[(k+round)%len(w.peers)] // each is sometimes the first
+				name := w.peers[(k+round)%len(w.peers)] // so that each is the first in some round
 				_, _ = fmt.Fprintf(b.progress, "round %d of %d: %s, %s\n", round+1, b.flags.rounds, w.name, name)
 				f, err := b.cell(ctx, w, name)
 				if err != nil {
@@ -69,7 +73,7 @@ func (b *bench) all(ctx context.Context) error {
 
 func (b *bench) measured() bool { return len(b.rounds) > 0 }
 
-// sound finds what makes all figures worthless: two holders of one lock.
+// sound returns an error if the figures are worthless because a lock had two holders.
 func (b *bench) sound() error {
 	var errs []error
 	for _, w := range b.works {
@@ -82,12 +86,12 @@ func (b *bench) sound() error {
 	return errors.Join(errs...)
 }
 
-// cell measures one peer at one work, once, with a Redis that nobody else uses.
+// cell measures one peer at one work once, with its own Redis.
 func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.window+cellSlack)
 	defer cancel()
 	if w.oneCPU {
-		undo, err := pin.One() // the children and their Redis have the same
+		undo, err := pin.One() // the children and their Redis inherit it
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +103,8 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: w.lease(),
+		Goroutines: w.goroutines, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {
@@ -132,10 +137,10 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	return f, err
 }
 
-// pings are how many tell what a round trip takes.
+// pings is the number of PINGs that measure the round trip.
 const pings = 11
 
-// roundTrip is the median of a PING, while there is no other traffic.
+// roundTrip returns the median duration of a PING, without other traffic.
 func roundTrip(ctx context.Context, addr string) (_ time.Duration, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
@@ -152,7 +157,7 @@ func roundTrip(ctx context.Context, addr string) (_ time.Duration, err error) {
 	return took[pings/2], nil
 }
 
-// measure has the processes measure at the same time. INFO is asked for at addrs.
+// measure makes the processes measure at the same time. INFO is read from addrs.
 func measure(ctx context.Context, w *workload, cfg work.Config, addrs []string) (_ figures.Figures, err error) {
 	var crew fleet.Fleet[work.Result]
 	defer func() { err = errors.Join(err, crew.Close()) }()

@@ -1,10 +1,10 @@
-// Command peers compares lockdog with other lock libraries for Redis, and with the least that a lock can cost, side by side
-// in one run. It checks what lockdog promises of that.
+// Command peers compares lockdog with other lock libraries for Redis, and with the minimum cost of a lock, in one run.
+// It also checks what lockdog promises about that.
 //
 //	make peers        # from the repository's root
 //
-// Each library runs in its own processes with its own redis-server, which start anew in each round; the rounds are
-// interleaved. Ratios are those of medians over the rounds.
+// Each library runs in its own processes with its own redis-server, which are started again in each round. The rounds
+// are interleaved. Ratios are ratios of medians over the rounds.
 package main
 
 import (
@@ -24,11 +24,11 @@ import (
 )
 
 //go:embed usage.txt
-var usage string // with places for the names of works and peers
+var usage string // with placeholders for the names of works and peers
 
 func main() { cli.Main(work.Main, run) }
 
-// flags are what the command line can say.
+// flags has the values of the command-line flags.
 type flags struct {
 	rounds int
 	window time.Duration
@@ -75,7 +75,7 @@ func parse(args []string) (f flags, err error) {
 	return f, nil
 }
 
-// list is cli.List; no names mean all.
+// list is cli.List; "" means all.
 func list(flag, text string, known []string) ([]string, error) {
 	if text == "" {
 		return nil, nil
@@ -83,20 +83,20 @@ func list(flag, text string, known []string) ([]string, error) {
 	return cli.List(flag, text, known)
 }
 
-// run is the whole program, up to its exit code.
+// run runs the program, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	help := fmt.Sprintf(usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
 	return cli.Run(ctx, "peers", help, parse, func(f flags) error {
 		b := newBench(f, stderr)
 		err := b.all(ctx)
-		if b.measured() { // also what there is when it was interrupted
+		if b.measured() { // after an interrupt: print what was measured until then
 			err = errors.Join(err, b.print(stdout), b.sound(), b.save())
 		}
 		return err
 	}, args, stdout, stderr)
 }
 
-// save writes the figures of every round, if asked to.
+// save writes the figures of every round to the file of -json, if any.
 func (b *bench) save() error {
 	if b.json == "" {
 		return nil

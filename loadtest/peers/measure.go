@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-// figuresOf computes what one measurement shows.
+// figuresOf computes the figures of one measurement.
 func figuresOf(w *workload, name string, results []work.Result, e sample.Info) figures.Figures {
 	f := figures.Figures{figures.Overlaps: 0}
 	if w.kind == work.Loss {
@@ -52,7 +52,7 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 	perOp(figures.ClientCPU, micros(cpu))
 	perOp(figures.RedisCPU, micros(e.CPU))
 
-	each := all // what commands are counted for
+	each := all // the number by which commands are divided
 	if w.kind == work.Shared {
 		f[figures.Goroutines] = figures.Ratio(perGoroutine)
 		turns := float64(inWindow.Handed)
@@ -73,7 +73,8 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 	return f
 }
 
-// count separates commands that came over the network from those that scripts called, by name: INFO does not.
+// count separates commands that came over the network from those called by scripts. INFO doesn't, so it goes by their
+// names.
 func count(name string, commands map[string]sample.Stat) (received, inLua float64) {
 	var plain int64
 	if peer.SendsSet(name) {
@@ -83,7 +84,7 @@ func count(name string, commands map[string]sample.Stat) (received, inLua float6
 	return float64(c.Received() + plain), float64(c.InLua)
 }
 
-// told sets the longest times until holders learned of a loss.
+// told sets the longest times until holders were notified of a loss.
 func told(f figures.Figures, r *work.Result) {
 	keys := map[string]figures.Key{
 		work.ByDel: figures.ToldDel, work.ByFlushall: figures.ToldFlush, work.ByForce: figures.ToldForce,

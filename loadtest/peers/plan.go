@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-// workload is something that peers are compared at.
+// workload is a piece of work at which peers are compared.
 type workload struct {
 	name       string
 	title      string
@@ -19,21 +19,21 @@ type workload struct {
 	processes  int
 	goroutines int
 	pause      time.Duration
-	rtt        time.Duration // round trip from the clients to Redis; 0: as short as the machine's
+	rtt        time.Duration // round trip from the clients to Redis; 0: none is added
 	cluster    bool
 	oneCPU     bool   // everything shares one CPU
-	base       string // whose figure the others are divided by in the table ...
+	base       string // the peer by whose figure (key) the others are divided in the table
 	key        figures.Key
 	columns    []figures.Key
 }
 
 const (
-	// Leases are long enough that none is renewed in a window, as most aren't in the time that a lock is held.
+	// No lease is renewed in a window, as most aren't while a lock is held.
 	lease = 30 * time.Second
-	// lossLease is short enough to wait for a renewal.
+	// lossLease is short, because the work waits for a renewal.
 	lossLease   = 1500 * time.Millisecond
 	lossRenewal = lossLease / 3
-	// toldSlack is what a renewal may be late and take.
+	// toldSlack allows for the delay and the duration of a renewal.
 	toldSlack = 50 * time.Millisecond
 
 	longestPause = 10 * time.Millisecond
@@ -45,10 +45,11 @@ var (
 		figures.Allocs, figures.Bytes, figures.ClientCPU, figures.RedisCPU,
 	}
 	contended = []figures.Key{
-		figures.Handoffs, figures.HandoffP50, figures.P50, figures.P99, figures.Longest, figures.Commands, figures.InLua,
+		figures.Handoffs, figures.HandoffP50, figures.P50, figures.P99, figures.Longest, figures.Commands,
+		figures.InLua,
 		figures.Goroutines, figures.Processes, figures.Stuck, figures.ClientCPU, figures.RedisCPU,
 	}
-	// Of many callers some may have no turn at all.
+	// With many callers, some may get no turn.
 	crowded = []figures.Key{
 		figures.Rate, figures.P50, figures.P99, figures.Unserved, figures.Commands, figures.InLua,
 		figures.Allocs, figures.Bytes, figures.ClientCPU, figures.RedisCPU,
@@ -62,13 +63,13 @@ var (
 	batching  = peer.WithPools(peer.Floor, peer.Rueidislock, peer.Lockdog)
 )
 
-// crowd is many callers.
+// crowd is a large number of callers.
 const crowd = 2048
 
-// distances are round trips between two zones of a region, and between two regions that are close.
+// distances has the round trip between two zones of a region, and the one between two close regions.
 var distances = []time.Duration{2 * time.Millisecond, 10 * time.Millisecond}
 
-// workloads are in the order in which they are measured and printed.
+// workloads has all workloads, in the order in which they are measured and printed.
 var workloads = slices.Concat(nearby, far())
 
 var nearby = []workload{
@@ -81,8 +82,9 @@ var nearby = []workload{
 		processes: 1, goroutines: 1, oneCPU: true, base: peer.Floor, key: figures.P50, columns: operations,
 	},
 	{
-		name: "many", title: "Lock and release, 256 goroutines, distinct names", kind: work.Distinct, peers: peer.WithPools(single...),
-		processes: 1, goroutines: 256, base: peer.Rueidislock, key: figures.Rate, columns: operations,
+		name: "many", title: "Lock and release, 256 goroutines, distinct names", kind: work.Distinct,
+		peers: peer.WithPools(single...), processes: 1, goroutines: 256,
+		base: peer.Rueidislock, key: figures.Rate, columns: operations,
 	},
 	{
 		name: "many-cluster", title: "The same in a cluster of three nodes", kind: work.Distinct,
@@ -99,8 +101,9 @@ var nearby = []workload{
 		processes: 4, goroutines: 8, base: peer.Rueidislock, key: figures.Handoffs, columns: contended,
 	},
 	{
-		name: "paced", title: "4 processes of 8 goroutines, one name, each pausing 0 to 10 ms after each lock", kind: work.Shared, peers: queueing,
-		processes: 4, goroutines: 8, pause: longestPause, base: peer.Rueidislock, key: figures.HandoffP50, columns: contended,
+		name: "paced", title: "4 processes of 8 goroutines, one name, each pausing 0 to 10 ms after each lock",
+		kind: work.Shared, peers: queueing, processes: 4, goroutines: 8, pause: longestPause,
+		base: peer.Rueidislock, key: figures.HandoffP50, columns: contended,
 	},
 	{
 		name: "held", title: "TryLock of a lock that another client holds, 1 goroutine", kind: work.Held, peers: trying,
@@ -111,12 +114,14 @@ var nearby = []workload{
 		processes: 1, goroutines: 1, oneCPU: true, base: peer.RawScript, key: figures.P50, columns: operations,
 	},
 	{
-		name: "loss", title: "How long a holder isn't told that its lock is gone, at most; leases of 1.5 s. The others never tell", kind: work.Loss,
-		peers: []string{peer.Rueidislock, peer.Lockdog, peer.LockdogLoss}, processes: 1, goroutines: 1, columns: losses,
+		name:  "loss",
+		title: "How long a holder isn't told that its lock is gone, at most; leases of 1.5 s. The others never tell",
+		kind:  work.Loss, peers: []string{peer.Rueidislock, peer.Lockdog, peer.LockdogLoss},
+		processes: 1, goroutines: 1, columns: losses,
 	},
 }
 
-// far are the workloads at a distance.
+// far returns the workloads at a distance.
 func far() []workload {
 	var all []workload
 	for _, rtt := range distances {
@@ -131,11 +136,12 @@ func far() []workload {
 	return all
 }
 
-// distinct is many goroutines, each with names of its own.
+// distinct returns a workload of many goroutines, each with its own names.
 func distinct(name string, goroutines int, rtt time.Duration) workload {
 	w := workload{
-		name: name, title: fmt.Sprintf("Lock and release, %d goroutines, distinct names", goroutines), kind: work.Distinct, peers: batching,
-		processes: 1, goroutines: goroutines, rtt: rtt, base: peer.Rueidislock, key: figures.Rate, columns: crowded,
+		name: name, title: fmt.Sprintf("Lock and release, %d goroutines, distinct names", goroutines),
+		kind: work.Distinct, peers: batching, processes: 1, goroutines: goroutines, rtt: rtt,
+		base: peer.Rueidislock, key: figures.Rate, columns: crowded,
 	}
 	if rtt > 0 {
 		w.name, w.title = at(name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt)
@@ -143,7 +149,7 @@ func distinct(name string, goroutines int, rtt time.Duration) workload {
 	return w
 }
 
-// apart are the other workloads at a distance: one caller, and callers that want one name.
+// apart returns the other workloads at a distance: one caller, and callers that want one name.
 func apart(rtt time.Duration) []workload {
 	var all []workload
 	for _, w := range nearby {
@@ -161,7 +167,7 @@ func apart(rtt time.Duration) []workload {
 	return all
 }
 
-// at is the name of a workload at a distance.
+// at returns the name of a workload at a distance.
 func at(name string, rtt time.Duration) string { return fmt.Sprint(name, "-", rtt) }
 
 func (w *workload) lease() time.Duration {
@@ -171,24 +177,28 @@ func (w *workload) lease() time.Duration {
 	return lease
 }
 
-// targets are what lockdog promises beside the others.
+// targets has lockdog's promises in comparison with the others.
 var targets = slices.Concat(nearTargets, farTargets(), crowdTargets())
 
 var nearTargets = []figures.Target{
 	most(peer.Lockdog, "1 goroutine: p50", "single", figures.P50, 1.05, peer.Floor, "µs"),
 	most(peer.Lockdog, "1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.35, peer.Floor, "µs"),
 	most(peer.Lockdog, "1 goroutine: allocations", "single", figures.Allocs, 25, "", ""),
-	most(peer.LockdogSDK, "1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.45, peer.Floor, "µs"),
+	most(peer.LockdogSDK, "1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.45, peer.Floor,
+		"µs"),
 	least(peer.Lockdog, "256 goroutines: operations/s", "many", figures.Rate, 1.7, peer.Rueidislock, "/s"),
 	most(peer.Lockdog, "256 goroutines: p99", "many", figures.P99, 1, peer.Rueidislock, "µs"),
-	least(peer.Lockdog, "256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock, "/s"),
+	least(peer.Lockdog, "256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock,
+		"/s"),
 	least(peer.Lockdog, "64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.1, peer.Gate, "/s"),
 	most(peer.Lockdog, "64 goroutines, one name: commands per handoff", "queue", figures.Commands, 1+strays, "", ""),
 	most(peer.Lockdog, "64 goroutines, one name: most turns of one / least", "queue", figures.Goroutines, 2, "", ""),
 	most(peer.Lockdog, "64 goroutines, one name: longest wait", "queue", figures.Longest, 1.5, peer.Gate, "ms"),
-	least(peer.Lockdog, "4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.6, peer.Rueidislock, "/s"),
+	least(peer.Lockdog, "4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.6,
+		peer.Rueidislock, "/s"),
 	most(peer.Lockdog, "4 processes, one name: commands per handoff", "processes", figures.Commands, 6, "", ""),
-	most(peer.Lockdog, "4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock, "ms"),
+	most(peer.Lockdog, "4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock,
+		"ms"),
 	most(peer.Lockdog, "4 processes, one name: most turns of one / least", "processes", figures.Processes, 1.5, "", ""),
 	most(peer.Lockdog, "4 processes, one name: waiters left behind", "processes", figures.Stuck, 0, "", ""),
 	most(peer.Lockdog, "4 processes, pausing: handoff p50", "paced", figures.HandoffP50, 1, peer.Rueidislock, "µs"),
@@ -197,32 +207,41 @@ var nearTargets = []figures.Target{
 	most(peer.Lockdog, "TryLock of a held lock: p50", "held", figures.P50, 1.05, peer.RawScript, "µs"),
 	most(peer.Lockdog, "TryLock of a held lock, one CPU: p50", "held-1cpu", figures.P50, 1.5, peer.RawScript, "µs"),
 	most(peer.Lockdog, "holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
-	most(peer.Lockdog, "holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
-	most(peer.Lockdog, "holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
+	most(peer.Lockdog, "holder told of DEL, at the next renewal", "loss", figures.ToldDel,
+		millis(lossRenewal+toldSlack), "", "ms"),
+	most(peer.Lockdog, "holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush,
+		millis(lossRenewal+toldSlack), "", "ms"),
 	most(peer.LockdogLoss, "holder told of DEL, WithLossNotifications", "loss", figures.ToldDel, 100, "", "ms"),
 	most(peer.LockdogLoss, "holder told of FLUSHALL, WithLossNotifications", "loss", figures.ToldFlush, 100, "", "ms"),
 	most(peer.LockdogLoss, "holder not told at all, WithLossNotifications", "loss", figures.ToldNever, 0, "", "times"),
 	most(peer.Lockdog, "holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
 }
 
-// farTargets are those at a distance, where round trips decide.
+// farTargets returns the promises at a distance, where the number of round trips matters most.
 func farTargets() []figures.Target {
 	var all []figures.Target
 	for _, rtt := range distances {
-		all = append(all, least(peer.Lockdog, fmt.Sprintf("256 goroutines, %v: operations/s", rtt), at("many", rtt), figures.Rate, 1.2, peer.Rueidislock, "/s"))
+		all = append(all, least(peer.Lockdog, fmt.Sprintf("256 goroutines, %v: operations/s", rtt),
+			at("many", rtt), figures.Rate, 1.2, peer.Rueidislock, "/s"))
 	}
 	rtt := distances[0]
 	processes := at("processes", rtt)
 	return append(all,
-		most(peer.Lockdog, fmt.Sprintf("1 goroutine, %v: p50", rtt), at("single", rtt), figures.P50, 1.05, peer.Floor, "µs"),
-		least(peer.Lockdog, fmt.Sprintf("64 goroutines, one name, %v: handoffs/s", rtt), at("queue", rtt), figures.Handoffs, 1.9, peer.Gate, "/s"),
-		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt), processes, figures.Handoffs, 1.5, peer.Gate, "/s"),
-		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt), processes, figures.Handoffs, 1.5, peer.Rueidislock, "/s"),
-		mostOf(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoff p50", rtt), processes, figures.HandoffP50, 1.3, figures.RoundTrip),
+		most(peer.Lockdog, fmt.Sprintf("1 goroutine, %v: p50", rtt),
+			at("single", rtt), figures.P50, 1.05, peer.Floor, "µs"),
+		least(peer.Lockdog, fmt.Sprintf("64 goroutines, one name, %v: handoffs/s", rtt),
+			at("queue", rtt), figures.Handoffs, 1.9, peer.Gate, "/s"),
+		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt),
+			processes, figures.Handoffs, 1.5, peer.Gate, "/s"),
+		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt),
+			processes, figures.Handoffs, 1.5, peer.Rueidislock, "/s"),
+		mostOf(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoff p50", rtt),
+			processes, figures.HandoffP50, 1.3, figures.RoundTrip),
 	)
 }
 
-// crowdTargets are those of many callers, near and far, whatever the pool: all are served, and alike.
+// crowdTargets returns the promises for many callers, near and far, with any pool: all are served, and about equally
+// fast.
 func crowdTargets() []figures.Target {
 	var all []figures.Target
 	for _, w := range workloads {
@@ -239,15 +258,16 @@ func crowdTargets() []figures.Target {
 	return all
 }
 
-// strays are what a window has beside its operations' own commands: a subscription, a greeting, the turn that is not handed over
-// once in a while, in case another process waits.
+// strays is the number of commands per operation that a window has in addition to those of its operations: a
+// subscription, a connection's start, and turns that aren't handed over within the process, in case another process
+// waits.
 const strays = 0.05
 
 func most(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
 	return figures.Target{What: what, Work: in, Peer: who, Key: key, AtMost: true, Limit: limit, Base: base, Unit: unit}
 }
 
-// mostOf limits a figure to a multiple of another one of the same peer, both in µs.
+// mostOf limits a figure to a multiple of another figure of the same peer. Both are in µs.
 func mostOf(who, what, in string, key figures.Key, limit float64, base figures.Key) figures.Target {
 	t := most(who, what, in, key, limit, who, "µs")
 	t.BaseKey = base
@@ -260,7 +280,7 @@ func least(who, what, in string, key figures.Key, limit float64, base, unit stri
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// choose leaves the works and peers that are named; no name means all.
+// choose returns the workloads and peers with the given names; no names mean all.
 func choose(works, peers []string) []workload {
 	var chosen []workload
 	for _, w := range workloads {

@@ -11,17 +11,20 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 )
 
-// heads are the columns' titles.
+// heads has the titles of the columns.
 var heads = map[figures.Key]string{
 	figures.P50: "p50 µs", figures.P99: "p99 µs", figures.Longest: "longest ms", figures.Rate: "/s",
-	figures.Handoffs: "handoffs/s", figures.HandoffP50: "handoff p50", figures.Commands: "cmds", figures.InLua: "in Lua",
-	figures.Goroutines: "fair", figures.Processes: "fair procs", figures.Stuck: "stuck", figures.Unserved: "unserved", figures.RoundTrip: "rtt µs",
+	figures.Handoffs: "handoffs/s", figures.HandoffP50: "handoff p50", figures.Commands: "cmds",
+	figures.InLua:      "in Lua",
+	figures.Goroutines: "fair", figures.Processes: "fair procs", figures.Stuck: "stuck",
+	figures.Unserved: "unserved", figures.RoundTrip: "rtt µs",
 	figures.Allocs: "allocs", figures.Bytes: "bytes",
 	figures.ClientCPU: "client µs", figures.RedisCPU: "redis µs",
-	figures.ToldDel: "DEL", figures.ToldFlush: "FLUSHALL", figures.ToldForce: "forced unlock", figures.ToldNever: "never",
+	figures.ToldDel: "DEL", figures.ToldFlush: "FLUSHALL", figures.ToldForce: "forced unlock",
+	figures.ToldNever: "never",
 }
 
-// print writes the tables and the verdicts.
+// print prints the tables and the verdicts.
 func (b *bench) print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "n = %d rounds of %v each; commit %s; %s; %s\n",
 		b.flags.rounds, b.window, revision(), b.began.UTC().Format(time.DateTime+" MST"), b.about)
@@ -56,7 +59,8 @@ func (b *bench) print(out io.Writer) error {
 	return nil
 }
 
-// row is a peer's line: how it compares with the base, and its figures; of the one that is compared also the least and the most of all rounds.
+// row returns a peer's line: its ratio to the base, and its figures. The figure of that ratio also has its minimum and
+// maximum of all rounds.
 func (b *bench) row(w *workload, name string) []string {
 	rounds := b.rounds[w.name][name]
 	cells := []string{name}
@@ -79,7 +83,7 @@ func (b *bench) row(w *workload, name string) []string {
 	return cells
 }
 
-// verdicts are those on what was to be measured.
+// verdicts returns the verdicts for the works that were chosen.
 func (b *bench) verdicts() []figures.Verdict {
 	var verdicts []figures.Verdict
 	for _, t := range targets {
@@ -92,7 +96,7 @@ func (b *bench) verdicts() []figures.Verdict {
 	return verdicts
 }
 
-// revision is the commit that this program was built from, as far as the build recorded it.
+// revision returns the commit from which this program was built, if the build recorded it.
 func revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -110,7 +114,8 @@ func revision() string {
 	return commit + changed
 }
 
-// machine is where it was measured.
+// machine describes the machine.
 func machine() string {
-	return fmt.Sprintf("%s, %d CPUs, load average at the start %s", runtime.Version(), runtime.NumCPU(), cli.LoadAverage())
+	return fmt.Sprintf("%s, %d CPUs, load average at the start %s", runtime.Version(), runtime.NumCPU(),
+		cli.LoadAverage())
 }

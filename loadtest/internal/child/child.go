@@ -1,4 +1,5 @@
-// Package child is the load test's child processes: the holders of locks, one kind for each mode, and the foreground traffic.
+// Package child has the load test's child processes: the holders of locks, one kind for each mode, and the foreground
+// traffic.
 package child
 
 import (
@@ -14,21 +15,21 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 )
 
-// role is what a child does.
+// role is the work of a child.
 type role interface {
-	// warm sets up what is needed once, whatever the number of locks, and acquires the first lock.
+	// warm sets up what is needed once for any number of locks, and acquires the first lock.
 	warm(ctx context.Context) error
-	// acquire acquires the other locks, evenly over that time or as fast as it can.
+	// acquire acquires the other locks, evenly over that time or as fast as possible.
 	acquire(ctx context.Context, over time.Duration) error
-	// release releases what is held and ends the work: how many locks were still ours, and how many not. No call to Redis, and no count,
-	// comes after it.
+	// release releases all locks and ends the work. It returns how many locks were still ours, and how many weren't.
+	// After it there are no calls to Redis and no counts.
 	release(ctx context.Context) (released, lost int, err error)
 }
 
-// Main is the whole life of a child, up to its exit code.
+// Main runs a child, and returns its exit code.
 func Main(in io.Reader, out io.Writer) int { return fleet.Serve(in, out, open) }
 
-// worker is a child.
+// worker is the state of a child.
 type worker struct {
 	role
 	rdb      redis.UniversalClient
@@ -37,7 +38,7 @@ type worker struct {
 }
 
 func open(cfg Config) (fleet.Worker[Reading], error) {
-	// As most programs connect: with go-redis's defaults.
+	// With go-redis's defaults, like most programs.
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cfg.Addrs, IsClusterMode: cfg.Cluster})
 	w := &worker{rdb: rdb, m: newMeter()}
 	var err error
@@ -67,7 +68,7 @@ func (w *worker) Do(ctx context.Context, request fleet.Request) (r Reading, err 
 	case Weigh:
 		r = weigh()
 	case Read:
-		r, err = w.m.read(context.WithoutCancel(ctx)) // also after a release
+		r, err = w.m.read(context.WithoutCancel(ctx)) // works after a release too
 	case Release:
 		w.released = true
 		r.Released, r.Lost, err = w.release(context.WithoutCancel(ctx))
@@ -86,9 +87,9 @@ func (w *worker) Close() error {
 	return errors.Join(err, w.rdb.Close())
 }
 
-// weigh reports the memory that live objects and stacks take.
+// weigh reports the memory of live objects and stacks.
 func weigh() Reading {
-	// Twice: the second one frees what the first one found to be finalizable, and shrinks stacks.
+	// Twice: the second collection frees what the first one has finalized, and shrinks stacks.
 	runtime.GC()
 	runtime.GC()
 	var mem runtime.MemStats

@@ -14,14 +14,15 @@ import (
 
 const (
 	foregroundKeys   = 1000
-	foregroundLimit  = 512 // commands at a time; further ones wait, and their latency tells
+	foregroundLimit  = 512 // maximum of concurrent commands; further ones wait, and their latency includes the wait
 	foregroundExpiry = time.Minute
 )
 
 var foregroundValue = strings.Repeat("x", 100)
 
-// foreground is ordinary traffic: GETs, and a SET in ten, at random times. Commands do not wait for replies to earlier ones, and their
-// latency counts from the time they were due. A Redis that stands still therefore shows in all commands due meanwhile.
+// foreground is ordinary traffic at random times: GETs, and one SET in ten. Commands don't wait for the replies to
+// earlier ones, and their latency starts at the time when they are due. So if Redis stands still, all commands that are
+// due in that time show it.
 type foreground struct {
 	cfg          *Config
 	rdb          redis.UniversalClient
@@ -41,7 +42,7 @@ func newForeground(cfg *Config, rdb redis.UniversalClient, m *meter) *foreground
 
 func foregroundKey(i int) string { return "loadtest:foreground:" + strconv.Itoa(i) }
 
-// warm fills the keys, and the pool.
+// warm fills the keys and the connection pool.
 func (f *foreground) warm(ctx context.Context) error {
 	return each(ctx, 0, foregroundKeys, 0, func(ctx context.Context, i int) error {
 		return f.rdb.Set(ctx, foregroundKey(i), foregroundValue, foregroundExpiry).Err()
@@ -59,7 +60,7 @@ func (f *foreground) acquire(context.Context, time.Duration) error {
 	return nil
 }
 
-// send sends one command. It is finished, and counted, also when the traffic was stopped meanwhile.
+// send sends one command. It completes and counts the command even if the traffic is stopped in the meantime.
 func (f *foreground) send(_ context.Context, _ int, due time.Time) error {
 	ctx := context.Background()
 	f.sent(ctx)

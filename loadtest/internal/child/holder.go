@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// locks is what holders differ in. Locks are numbered from 0.
+// locks is what differs between the modes. Locks are numbered from 0.
 type locks interface {
-	// warmUp acquires and releases another lock.
+	// warmUp acquires and releases an extra lock.
 	warmUp(ctx context.Context, name string) error
 	take(ctx context.Context, i int, name string) error
-	// begin and stop are the beginning and the end of what goes on while all locks are held.
+	// begin and stop start and stop the work that runs while all locks are held.
 	begin()
 	stop() error
-	// drop releases a lock, and reports whether it was still ours. It was never taken where the run was interrupted: then taken is false.
+	// drop releases a lock. ours reports whether it was still ours. taken is false if it was never acquired, because
+	// the run was interrupted.
 	drop(ctx context.Context, i int) (taken, ours bool, err error)
-	// end comes after the last drop.
+	// end is called after the last drop.
 	end(ctx context.Context) error
 }
 
@@ -28,7 +29,7 @@ type holder struct {
 	cfg *Config
 }
 
-// warm fills the pools: connections are large, and are not to be weighed with the locks.
+// warm fills the connection pools: connections are large, and must not count as memory of the locks.
 func (h holder) warm(ctx context.Context) error {
 	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
 		return h.warmUp(ctx, fmt.Sprint("loadtest:warm:", Name(h.cfg.First), ":", i))

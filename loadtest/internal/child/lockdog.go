@@ -11,8 +11,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// lockdog holds locks through package lock: watched ones with default options or, in the mode without renewal, ones with a fixed lease
-// that outlives the run.
+// lockdog holds locks through package lock: renewed ones with default options or, in the mode without renewal, ones
+// with a fixed lease that is longer than the run.
 type lockdog struct {
 	cfg    *Config
 	client *lock.Client
@@ -34,11 +34,12 @@ func newLockdog(cfg *Config, rdb redis.UniversalClient, m *meter) (role, error) 
 	return holder{&lockdog{cfg: cfg, client: client, leases: make([]*lock.Lease, cfg.Locks)}, cfg}, nil
 }
 
-// closeTimeout is how long the end may take.
+// closeTimeout is the maximum time for the end.
 const closeTimeout = 5 * time.Second
 
-// warmFor is a lease for the warm-up, and how long to hold its locks: each is renewed once, as the pool for renewals needs locks that are
-// renewed. A call has a sixth of the lease, in which at first a connection is made, in a few round trips.
+// warmFor returns a lease for the locks of the warm-up, and how long to hold them: until each has been renewed once,
+// because only renewals fill the pool for renewals. A call has a sixth of the lease. The first call of a connection
+// needs a few round trips for connecting, too.
 func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 	const (
 		least      = 900 * time.Millisecond
@@ -51,21 +52,24 @@ func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 
 func (d *lockdog) warmUp(ctx context.Context, name string) error {
 	lease, hold := warmFor(seconds(d.cfg.RTT))
-	l, err := d.client.Mutex(name, lock.WithLease(lease)).Lock(ctx) // TryLock gives up after a third of so short a lease
+	// TryLock gives up after a third of so short a lease
+	l, err := d.client.Mutex(name, lock.WithLease(lease)).Lock(ctx)
 	if err != nil {
 		return err
 	}
 	if err := sleepUntil(ctx, time.Now().Add(hold)); err != nil {
 		return err
 	}
-	// On a machine that stands still so short a lease is lost, or has no time for an answer. It was only to warm up.
+	// If the machine stands still, such a short lease is lost, or too short for an answer. That doesn't matter for
+	// a warm-up.
 	if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrUnavailable) {
 		return err
 	}
 	return nil
 }
 
-// take gives TryLock a ctx that never ends, as holders do that release. One that can be canceled costs the client 460 bytes more per lock.
+// take gives TryLock a ctx that never ends, as holders do that call Release. A ctx that can be canceled costs the
+// client 460 more bytes per lock.
 func (d *lockdog) take(ctx context.Context, i int, name string) (err error) {
 	if ctx.Err() == nil {
 		d.leases[i], err = d.client.Mutex(name).TryLock(context.Background())
@@ -84,14 +88,14 @@ func (d *lockdog) drop(ctx context.Context, i int) (taken, ours bool, err error)
 	return true, true, err
 }
 
-// end waits for renewals on their way.
+// end waits for renewals in flight.
 func (d *lockdog) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	return d.client.Close(ctx)
 }
 
-// begin acquires and releases other locks at the rate that was asked for, until stopped.
+// begin acquires and releases other locks at the configured rate until stop.
 func (d *lockdog) begin() {
 	if d.cfg.Churn == 0 {
 		return
@@ -100,7 +104,8 @@ func (d *lockdog) begin() {
 	d.stopChurn, d.churned = stop, make(chan error, 1)
 	go func() {
 		err := paced(ctx, 4*atOnce, arrivals(d.cfg.Churn), func(_ context.Context, i int, _ time.Time) error {
-			l, err := d.client.Mutex(fmt.Sprint("loadtest:churn:", Name(d.cfg.First), ":", i)).TryLock(context.Background())
+			l, err := d.client.Mutex(fmt.Sprint("loadtest:churn:", Name(d.cfg.First), ":",
+				i)).TryLock(context.Background())
 			if err == nil {
 				err = l.Release(context.Background())
 			}

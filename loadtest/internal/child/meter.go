@@ -17,43 +17,51 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The histograms that are read get exponential buckets instead: these are 1 to 5 % wide, whatever the values.
+// The histograms that are read have exponential buckets, which are 1 to 5 % wide for all values.
 const (
 	histBuckets = 320
 	histScale   = 20
 )
 
-// counted are the counters that are read, with the attribute that tells their counts apart.
+// counted has the counters that are read, and the attribute by whose values they are counted.
 var counted = map[string]attribute.Key{
-	Renewals: telemetry.KeyOutcome, Calls: telemetry.KeyPurpose, Losses: telemetry.KeyCause, Late: "", Sent: "", Errors: "",
+	Renewals: telemetry.KeyOutcome, Calls: telemetry.KeyPurpose, Losses: telemetry.KeyCause, Late: "", Sent: "",
+	Errors: "",
 }
 
-// meter is the OpenTelemetry SDK, read by hand. Each reading starts anew.
+// meter is the OpenTelemetry SDK with a manual reader. Each reading starts at zero.
 type meter struct {
 	reader   *sdk.ManualReader
 	provider *sdk.MeterProvider
 	cpu      time.Duration
-	err      error // of the instruments
+	err      error // of making the instruments
 }
 
 func newMeter() *meter {
-	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
+	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality {
+		return metricdata.DeltaTemporality
+	}))
 	var views []sdk.View
 	for _, name := range []string{Batch, Lag, Utilization, Latency} {
 		views = append(views, sdk.NewView(sdk.Instrument{Name: name},
-			sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: histBuckets, MaxScale: histScale}}))
+			sdk.Stream{
+				Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: histBuckets, MaxScale: histScale},
+			}))
 	}
-	return &meter{reader: reader, provider: sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(views...)), cpu: fleet.CPUTime()}
+	return &meter{
+		reader: reader, provider: sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(views...)),
+		cpu: fleet.CPUTime(),
+	}
 }
 
-// histogram makes an instrument for the modes that are not lockdog.
+// histogram makes an instrument for modes other than lockdog's.
 func (m *meter) histogram(name, unit string) metric.Float64Histogram {
 	h, err := m.provider.Meter("loadtest").Float64Histogram(name, metric.WithUnit(unit))
 	m.err = errors.Join(m.err, err)
 	return h
 }
 
-// counter makes a function that counts one event with these attributes.
+// counter returns a function that counts one event with these attributes.
 func (m *meter) counter(name string, attrs ...attribute.KeyValue) func(context.Context) {
 	c, err := m.provider.Meter("loadtest").Int64Counter(name)
 	m.err = errors.Join(m.err, err)
@@ -61,14 +69,17 @@ func (m *meter) counter(name string, attrs ...attribute.KeyValue) func(context.C
 	return func(ctx context.Context) { c.Add(ctx, 1, opt) }
 }
 
-// read reports what was recorded since the last time.
+// read reports what was recorded since the last call of read.
 func (m *meter) read(ctx context.Context) (Reading, error) {
 	var data metricdata.ResourceMetrics
 	if err := m.reader.Collect(ctx, &data); err != nil {
 		return Reading{}, fmt.Errorf("collect metrics: %w", err)
 	}
 	now := fleet.CPUTime()
-	r := Reading{CPU: (now - m.cpu).Seconds(), Goroutines: runtime.NumGoroutine(), Counts: make(map[string]int64), Times: make(map[string]hist.Hist)}
+	r := Reading{
+		CPU: (now - m.cpu).Seconds(), Goroutines: runtime.NumGoroutine(),
+		Counts: make(map[string]int64), Times: make(map[string]hist.Hist),
+	}
 	m.cpu = now
 	for _, scope := range data.ScopeMetrics {
 		for _, one := range scope.Metrics {

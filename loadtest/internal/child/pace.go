@@ -7,12 +7,15 @@ import (
 	"time"
 )
 
-// atOnce is how many locks are acquired and released at a time.
+// atOnce is the number of locks that are acquired or released concurrently.
 const atOnce = 64
 
-// paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit at a time. It ends after the last one due, with
-// ctx, or at the first error, and waits for its calls. It returns that error.
-func paced(ctx context.Context, limit int, due func(i int) (at time.Time, ok bool), do func(ctx context.Context, i int, due time.Time) error) error {
+// paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit concurrently. It stops after the
+// last one, when ctx ends, or at the first error. It waits for its calls and returns that error.
+func paced(
+	ctx context.Context, limit int, due func(i int) (at time.Time, ok bool),
+	do func(ctx context.Context, i int, due time.Time) error,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	running := make(chan struct{}, limit)
@@ -34,7 +37,7 @@ func paced(ctx context.Context, limit int, due func(i int) (at time.Time, ok boo
 	return context.Cause(ctx)
 }
 
-// each calls do for every i from first up to n, evenly over that time or as fast as it can.
+// each calls do for every i from first up to n, evenly over that time or as fast as possible.
 func each(ctx context.Context, first, n int, over time.Duration, do func(ctx context.Context, i int) error) error {
 	start := time.Now()
 	return paced(ctx, atOnce,
@@ -44,7 +47,7 @@ func each(ctx context.Context, first, n int, over time.Duration, do func(ctx con
 		func(ctx context.Context, i int, _ time.Time) error { return do(ctx, first+i) })
 }
 
-// arrivals are due at random times, so many per second on average: an open loop.
+// arrivals returns random due times, rate per second on average, which don't depend on the calls: an open loop.
 func arrivals(rate float64) func(int) (time.Time, bool) {
 	next := time.Now()
 	return func(int) (time.Time, bool) {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The scripts do as little as they can: a hash with a field for the owner, and its expiry.
+// The scripts do the minimum: a hash with a field for the owner, and its expiry.
 var (
 	acquireScript = redis.NewScript(`if redis.call('exists', KEYS[1]) == 1 then return 0 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
@@ -28,14 +28,15 @@ redis.call('del', KEYS[1])
 return 1`)
 )
 
-// owner is enough: names are of one run only, and each has one holder.
+// owner is the same for all locks: names are unique to a run, and each has only one holder.
 const owner = "loadtest"
 
-// lateAt is the share of the lease from which on lockdog counts a renewal as late.
+// lateAt is the share of the lease after which lockdog counts a renewal as late.
 const lateAt = 0.8
 
-// perLock is the classic watchdog, as Redisson had it up to 3.2x and as it is written by hand in Go: for each lock a goroutine with
-// a ticker, which starts when the lock is acquired, and a call at each tick. It counts as lockdog does: the cost of counting is the same.
+// perLock is the classic watchdog, as Redisson had it up to 3.2x, and as it is often written by hand in Go: for each
+// lock a goroutine with a ticker, which starts with the acquire, and a call at each tick. It records the same metrics
+// as lockdog, so that this costs the same.
 type perLock struct {
 	rdb   redis.UniversalClient
 	lease time.Duration
@@ -71,8 +72,8 @@ func newPerLock(cfg *Config, rdb redis.UniversalClient, m *meter) role {
 	}, cfg}
 }
 
-// call runs a script as redis.Script.Run does, and then counts the calls: in a storm thousands wait for a connection, which Redis
-// hasn't seen.
+// call runs a script as redis.Script.Run does, and counts the calls after the reply: in a storm, thousands of calls
+// wait for a connection, and Redis hasn't received them.
 func (p *perLock) call(ctx context.Context, count func(context.Context), s *redis.Script, name string) (bool, error) {
 	args := []any{owner, p.lease.Milliseconds()}
 	n, err := s.EvalSha(ctx, p.rdb, []string{name}, args...).Int()
@@ -123,7 +124,7 @@ func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
 	}
 }
 
-// renew reports whether the lock is still ours.
+// renew renews a lock, and reports whether it is still ours.
 func (p *perLock) renew(name string, due time.Time, confirmed *time.Time) bool {
 	ctx := context.Background()
 	sent := time.Now()

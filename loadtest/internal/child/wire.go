@@ -14,7 +14,7 @@ const (
 	None     = "none"     // locks held, never renewed
 	PerLock  = "per-lock" // the classic watchdog: a goroutine, a ticker and a call for each lock
 	Batched  = "batched"  // lockdog with its default options
-	Redisson = "redisson" // org.redisson, which is no child of this package but speaks as they do
+	Redisson = "redisson" // org.redisson: a Java program that uses the same protocol
 )
 
 // Foreground is the role of the child that sends ordinary traffic.
@@ -25,69 +25,71 @@ type Config struct {
 	Role    string   `json:"role"` // a mode, or Foreground
 	Addrs   []string `json:"addrs"`
 	Cluster bool     `json:"cluster"`
-	RTT     float64  `json:"rtt,omitempty"` // that was added between this child and Redis
-	// Of holders:
+	RTT     float64  `json:"rtt,omitempty"` // added between this child and Redis
+	// For holders:
 	First int     `json:"first"` // number of the first lock
 	Locks int     `json:"locks"`
 	Lease float64 `json:"lease"`
-	Hold  float64 `json:"hold"`  // without renewal: the lease, which outlives the run
+	Hold  float64 `json:"hold"`  // the lease in the mode without renewal: longer than the run
 	Churn float64 `json:"churn"` // pairs of acquire and release per second, on other names
-	// Of the foreground:
+	// For the foreground:
 	Rate float64 `json:"rate"` // commands per second
 }
 
-// Name is that of the i-th lock. Names look random, so that they spread over all slots of a cluster.
+// Name returns the name of the i-th lock. Names look random, so that they are spread over all slots of a cluster.
 func Name(i int) string {
-	x := uint64(i+1) * 0x9E3779B97F4A7C15 // splitmix64: no two i give the same
+	x := uint64(i+1) * 0x9E3779B97F4A7C15 // splitmix64: different i give different names
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return fmt.Sprintf("loadtest:%016x", x^x>>31)
 }
 
-// The requests, in their order.
+// The requests, in the order in which they are sent.
 const (
-	Warm    = "warm"    // acquires the first lock, so that all that a client needs once exists
-	Acquire = "acquire" // acquires the others, in the time that is given or as fast as it can
+	Warm    = "warm"    // acquires the first lock, which sets up everything that a client needs only once
+	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible
 	Weigh   = "weigh"   // collects garbage and reports the memory in use
-	Read    = "read"    // reports what happened since the last time
+	Read    = "read"    // reports what happened since the last Read
 	Release = "release" // releases everything
 )
 
-// The metrics that are read: lockdog's, into which the per-lock mode records, too, and the foreground's.
+// The metrics that are read: those of lockdog, which the per-lock mode uses too, and those of the foreground.
 var (
-	Renewals    = telemetry.MetricRenewals.Name      // counts, by outcome
-	Calls       = telemetry.MetricCommands.Name      // by purpose
-	Late        = telemetry.MetricLate.Name          // renewals, failures and losses that found over 0.8 of the lease used up
-	Losses      = telemetry.MetricLosses.Name        // by cause
-	Batch       = telemetry.MetricBatchDuration.Name // histograms: time that renewal calls took
-	Lag         = telemetry.MetricScheduleLag.Name   // how late they were sent
-	Utilization = telemetry.MetricUtilization.Name   // lease used up at each renewal; 1 s is all of it
+	Renewals = telemetry.MetricRenewals.Name      // counts, by outcome
+	Calls    = telemetry.MetricCommands.Name      // by purpose
+	Late     = telemetry.MetricLate.Name          // renewals, failures and losses after more than 0.8 of the lease
+	Losses   = telemetry.MetricLosses.Name        // by cause
+	Batch    = telemetry.MetricBatchDuration.Name // histogram: duration of renewal calls
+	Lag      = telemetry.MetricScheduleLag.Name   // histogram: how late they were sent
+	// histogram: share of the lease used up at each renewal; 1 s is all of it
+	Utilization = telemetry.MetricUtilization.Name
 )
 
 // The metrics of the foreground.
 const (
 	Latency = "loadtest.latency"
-	Sent    = "loadtest.sent" // failed ones included
+	Sent    = "loadtest.sent" // including failed ones
 	Errors  = "loadtest.errors"
 )
 
-// Reading is what a child answers: of each request a part.
+// Reading is a child's answer. Each request sets only a part of it.
 type Reading struct {
-	CPU        float64 `json:"cpu"` // seconds used by the process since the last time, in user and system mode
+	CPU        float64 `json:"cpu"` // seconds of user and system time of the process since the last Read
 	Goroutines int     `json:"goroutines"`
-	// Counts are events since the last time, by metric, slash, and the value of its attribute. nil: this child does not count.
+	// Counts are events since the last Read, by metric, slash, and the value of its attribute. nil: this child doesn't
+	// count.
 	Counts map[string]int64 `json:"counts"`
-	// Times are histograms since the last time, by metric.
+	// Times are histograms since the last Read, by metric.
 	Times map[string]hist.Hist `json:"times"`
 
 	Heap   int64 `json:"heap"`   // bytes of live objects
 	Stacks int64 `json:"stacks"` // bytes of goroutine stacks
 
-	Released int `json:"released"` // locks that were still ours
-	Lost     int `json:"lost"`     // ... and those that were not
+	Released int `json:"released"` // locks that were still ours at the release
+	Lost     int `json:"lost"`     // locks that weren't
 }
 
-// Total is the number of events of a metric.
+// Total returns the number of events of a metric.
 func (r *Reading) Total(metric string) (n int64) {
 	for event, k := range r.Counts {
 		if strings.HasPrefix(event, metric+"/") {
@@ -97,10 +99,10 @@ func (r *Reading) Total(metric string) (n int64) {
 	return n
 }
 
-// Count is the number of events with a value.
+// Count returns the number of events of a metric with a value of its attribute.
 func (r *Reading) Count(metric, value string) int64 { return r.Counts[metric+"/"+value] }
 
-// Add adds what another process, or a later reading, has.
+// Add adds the reading of another process, or a later one.
 func (r *Reading) Add(o *Reading) {
 	r.CPU += o.CPU
 	r.Goroutines += o.Goroutines
@@ -124,7 +126,7 @@ func (r *Reading) Add(o *Reading) {
 	}
 }
 
-// Quantile is one of a metric's times, rounded for people.
+// Quantile returns a quantile of a metric's times, rounded to the millisecond.
 func (r *Reading) Quantile(metric string, q float64) time.Duration {
 	h := r.Times[metric]
 	return h.Quantile(q).Round(time.Millisecond)

@@ -1,4 +1,4 @@
-// Package cli is what the load test's programs have in common as commands: signals, flags, exit codes.
+// Package cli has what the load test's programs share as commands: signals, flags, exit codes.
 package cli
 
 import (
@@ -22,24 +22,30 @@ import (
 const (
 	Failed      = 1
 	Usage       = 2
-	Interrupted = 130 // as shells have it
+	Interrupted = 130 // the code of shells
 )
 
-// Main runs a program, or its child where this process is one, and exits.
-func Main(child func(in io.Reader, out io.Writer) int, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int) {
+// Main runs a program, or its child if this process is one, and exits.
+func Main(
+	child func(in io.Reader, out io.Writer) int,
+	run func(ctx context.Context, args []string, stdout, stderr io.Writer) int,
+) {
 	if fleet.IsChild() {
 		os.Exit(child(os.Stdin, os.Stdout))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// Run parses flags and does what they ask for, up to the exit code. The result goes to stdout, progress and errors to stderr.
-func Run[F any](ctx context.Context, name, usage string, parse func(args []string) (F, error), do func(F) error, args []string, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis's; what is wrong comes back as an error
+// Run parses the flags, calls do, and returns the exit code. Results go to stdout, progress and errors to stderr.
+func Run[F any](
+	ctx context.Context, name, usage string, parse func(args []string) (F, error), do func(F) error,
+	args []string, stdout, stderr io.Writer,
+) int {
+	logging.Disable() // the log of go-redis: failures are returned as errors
 	f, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -61,7 +67,7 @@ func Run[F any](ctx context.Context, name, usage string, parse func(args []strin
 	return 0
 }
 
-// List reads the names of a flag, separated by commas.
+// List parses the value of a flag: names separated by commas.
 func List(flag, text string, known []string) ([]string, error) {
 	var names []string
 	for s := range strings.SplitSeq(text, ",") {
@@ -74,7 +80,7 @@ func List(flag, text string, known []string) ([]string, error) {
 	return names, nil
 }
 
-// LoadAverage is that of the machine, where the system tells.
+// LoadAverage returns the load average of the machine, "" if the system doesn't have it.
 func LoadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

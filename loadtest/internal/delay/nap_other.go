@@ -4,7 +4,7 @@ package delay
 
 import "time"
 
-// coarse is how far Go's timers may be off.
+// coarse is the assumed error of Go's timers.
 const coarse = 0
 
 func nap(d time.Duration) { time.Sleep(d) }

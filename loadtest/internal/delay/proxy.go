@@ -1,5 +1,5 @@
-// Package delay puts a server at a distance: a TCP proxy on loopback whose bytes arrive half a round trip later, in both directions. Its
-// throughput is that of the machine, as bytes travel side by side.
+// Package delay simulates a distance to a server: a TCP proxy on loopback that delivers bytes half a round trip later,
+// in both directions. It doesn't limit the throughput: many bytes may be in flight.
 package delay
 
 import (
@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// chunkSize is what is read at once, at most.
+	// chunkSize is the maximum of one read.
 	chunkSize = 16 << 10
-	// maxChunks is how many chunks may be on their way, of all connections together. While there are as many, nothing is read.
+	// maxChunks is the maximum number of chunks in flight, of all connections together. At that number reads stop.
 	maxChunks = 1 << 16
 
 	dialTimeout = 5 * time.Second
 )
 
-// Proxy forwards the connections that it accepts to one server. Connecting takes no longer than without: only bytes are held.
+// Proxy forwards the connections that it accepts to one server. It delays only bytes, not the connecting.
 type Proxy struct {
 	target   string
 	oneWay   time.Duration
 	listener net.Listener
 	ctx      context.Context // ends with the proxy
 	stop     context.CancelFunc
-	chunks   chan chunk // on their way; all take as long, so that they are due in this order
+	chunks   chan chunk // in flight; all take equally long, so they are due in this order
 	all      sync.WaitGroup
 
 	mu  sync.Mutex
@@ -41,7 +41,7 @@ type chunk struct {
 	data   []byte // nil: the end of the stream
 }
 
-// Start listens on a free port of loopback for connections to target, host:port, and puts it at a distance of rtt.
+// Start starts a proxy on a free port of loopback for target (host:port), with a round trip of rtt.
 func Start(target string, rtt time.Duration) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,10 +54,11 @@ func Start(target string, rtt time.Duration) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is the host:port to give to clients.
+// Addr returns the host:port for clients.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close closes all connections; what is on its way is dropped. It returns the first error that kept a client from the server.
+// Close closes all connections, and drops the chunks in flight. It returns the first error that prevented a client from
+// reaching the server.
 func (p *Proxy) Close() error {
 	p.stop()
 	err := p.listener.Close()
@@ -79,19 +80,19 @@ func (p *Proxy) accept() {
 	for {
 		conn, err := p.listener.Accept()
 		if err != nil {
-			p.fail(err) // unless it was closed
+			p.fail(err) // ignored if the proxy is closed
 			return
 		}
 		p.all.Go(func() { p.forward(conn.(*net.TCPConn)) })
 	}
 }
 
-// forward serves one connection until both directions have ended. Package net sets TCP_NODELAY on both of its sides.
+// forward serves one connection until both directions have ended. Package net sets TCP_NODELAY on both connections.
 func (p *Proxy) forward(client *net.TCPConn) {
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(p.ctx, "tcp", p.target)
 	if err != nil {
 		p.fail(err)
-		_ = client.SetLinger(0) // the client sees a reset, as of a server that has died
+		_ = client.SetLinger(0) // the client sees a reset, as when a server has died
 		_ = client.Close()
 		return
 	}
@@ -110,10 +111,10 @@ func (p *Proxy) forward(client *net.TCPConn) {
 		})
 	}
 	both.Wait()
-	_, _ = client.Close(), server.Close() // closed already where they were cut
+	_, _ = client.Close(), server.Close() // they may be closed already by cut
 }
 
-// read sends what a stream's sender says on its way.
+// read reads from a stream's sender, and queues the chunks with their due times.
 func (p *Proxy) read(ctx context.Context, s *stream) {
 	buf := make([]byte, chunkSize)
 	for {
@@ -129,13 +130,13 @@ func (p *Proxy) read(ctx context.Context, s *stream) {
 		case <-ctx.Done():
 			return
 		}
-		if c.data == nil { // also of a connection that broke: a proxy can't pass that on
+		if c.data == nil { // the end, or a broken connection: a proxy can't distinguish them for the receiver
 			return
 		}
 	}
 }
 
-// deliver hands out chunks when they are due.
+// deliver passes chunks to their streams when they are due.
 func (p *Proxy) deliver() {
 	for {
 		select {
@@ -150,7 +151,7 @@ func (p *Proxy) deliver() {
 	}
 }
 
-// wait returns false when the proxy is closed before that time.
+// wait waits until a time. It returns false if the proxy is closed earlier.
 func (p *Proxy) wait(until time.Time) bool {
 	if early := time.Until(until) - coarse; early > 0 {
 		timer := time.NewTimer(early)
@@ -173,8 +174,8 @@ type stream struct {
 
 	mu      sync.Mutex
 	changed sync.Cond
-	ready   net.Buffers // has arrived, and is to be written
-	ended   bool        // nothing comes after ready
+	ready   net.Buffers // due, to be written
+	ended   bool        // nothing follows ready
 }
 
 func newStream(from, to *net.TCPConn) *stream {
@@ -183,7 +184,7 @@ func newStream(from, to *net.TCPConn) *stream {
 	return s
 }
 
-// deliver has data written; nil is the end.
+// deliver queues data for write; nil means the end.
 func (s *stream) deliver(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +196,7 @@ func (s *stream) deliver(data []byte) {
 	s.changed.Signal()
 }
 
-// write passes on what has arrived, and then the end.
+// write writes what is due, and then the end of the stream.
 func (s *stream) write() error {
 	for {
 		s.mu.Lock()
@@ -214,8 +215,8 @@ func (s *stream) write() error {
 	}
 }
 
-// cut ends both directions at once.
+// cut ends both directions at once. It ignores errors: the connections are given up.
 func (s *stream) cut() {
-	_, _ = s.from.Close(), s.to.Close() // no error would tell anybody anything
+	_, _ = s.from.Close(), s.to.Close()
 	s.deliver(nil)
 }

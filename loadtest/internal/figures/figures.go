@@ -1,4 +1,5 @@
-// Package figures computes what is shown of several rounds: medians, ratios of medians, tables of them, and whether targets are met.
+// Package figures computes what is printed for several rounds: medians, ratios of medians, tables of them, and whether
+// targets are met.
 package figures
 
 import (
@@ -13,34 +14,34 @@ import (
 // Key names a figure.
 type Key string
 
-// The figures of the comparison of libraries. An operation is a lock and its release, or a TryLock; a handoff is a grant to another
-// goroutine than the last one's, or, where several processes share the lock, to another process.
+// The figures of the comparison of libraries. An operation is a lock and its release, or a TryLock. A handoff is a
+// grant to another goroutine than the previous grant; if several processes share the lock, to another process.
 const (
-	P50        Key = "p50_us"         // of an operation; of the wait, where all want one lock
+	P50        Key = "p50_us"         // duration of an operation; of the wait if all want one lock
 	P99        Key = "p99_us"         //
 	Longest    Key = "longest_ms"     //
 	Rate       Key = "ops_per_s"      //
 	Handoffs   Key = "handoffs_per_s" //
-	HandoffP50 Key = "handoff_p50_us" // from the release to the grant, where the next holder was waiting
-	Commands   Key = "commands"       // that came to Redis over the network, per operation or handoff
-	InLua      Key = "commands_lua"   // that scripts called
+	HandoffP50 Key = "handoff_p50_us" // from the release to the grant, if the next holder was waiting
+	Commands   Key = "commands"       // received by Redis over the network, per operation or handoff
+	InLua      Key = "commands_lua"   // called by scripts
 	Goroutines Key = "goroutines"     // most operations of a goroutine / least
 	Processes  Key = "processes"      // most operations of a process / least
 	Allocs     Key = "allocs"         // per operation, of the whole process
 	Bytes      Key = "alloc_bytes"    //
 	ClientCPU  Key = "client_cpu_us"  // per operation, of all processes
 	RedisCPU   Key = "redis_cpu_us"   // per operation
-	Overlaps   Key = "overlaps"       // grants while another held the lock
-	ToldDel    Key = "told_del_ms"    // longest time until a holder was told that its lock was gone
+	Overlaps   Key = "overlaps"       // more than 0: a lock was granted while another held it
+	ToldDel    Key = "told_del_ms"    // longest time until a holder was notified of the loss of its lock
 	ToldFlush  Key = "told_flush_ms"
 	ToldForce  Key = "told_force_ms"
-	ToldNever  Key = "told_never" // how often it wasn't
-	Stuck      Key = "stuck"      // waiters that nothing woke when the lock was free
+	ToldNever  Key = "told_never" // how often it wasn't notified
+	Stuck      Key = "stuck"      // waiters that weren't woken when the lock was free
 	Unserved   Key = "unserved"   // callers without an operation in the window, or stuck after it
-	RoundTrip  Key = "rtt_us"     // of a PING, as the clients are connected, while there is no other traffic
+	RoundTrip  Key = "rtt_us"     // of a PING over the clients' way to Redis, without other traffic
 )
 
-// The figures of the load test, which its usage explains.
+// The figures of the load test. Its usage explains them.
 const (
 	Predicted         Key = "predicted_calls_per_s"
 	Calls             Key = "calls_per_s"
@@ -61,20 +62,21 @@ const (
 	HeapPerLock       Key = "heap_bytes_per_lock"
 	StackPerLock      Key = "stack_bytes_per_lock"
 	ForegroundP99     Key = "foreground_p99_ms"
-	ForegroundLow     Key = "foreground_p99_low_ms" // where the p99 lies, as far as that many commands can tell
+	ForegroundLow     Key = "foreground_p99_low_ms" // with 95 % confidence the p99 is between Low and High
 	ForegroundHigh    Key = "foreground_p99_high_ms"
 )
 
-// Figures are those of one measurement. What wasn't measured is left out.
+// Figures has the figures of one measurement. It omits what wasn't measured.
 type Figures map[Key]float64
 
-// Rounds are the measurements of one thing, the first round's first.
+// Rounds has repeated measurements, the first round first.
 type Rounds []Figures
 
-// worst are the figures of which the largest of all rounds counts. Of the others the median does.
+// worst has the figures for which the maximum of all rounds counts. For the others, except ForegroundLow, it is the
+// median.
 var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck, Unserved, Peak, Late, Lost, ForegroundHigh}
 
-// values are those of all rounds.
+// values returns the values of a figure in all rounds.
 func (r Rounds) values(k Key) []float64 {
 	var v []float64
 	for _, f := range r {
@@ -85,7 +87,7 @@ func (r Rounds) values(k Key) []float64 {
 	return v
 }
 
-// Get is the figure of all rounds, false where it wasn't measured.
+// Get returns the figure for all rounds together, false if it wasn't measured.
 func (r Rounds) Get(k Key) (float64, bool) {
 	v := r.values(k)
 	switch {
@@ -99,7 +101,7 @@ func (r Rounds) Get(k Key) (float64, bool) {
 	return Median(v)
 }
 
-// Text is Get for people.
+// Text returns Get formatted.
 func (r Rounds) Text(k Key) string {
 	x, ok := r.Get(k)
 	if !ok {
@@ -108,7 +110,7 @@ func (r Rounds) Text(k Key) string {
 	return Number(x)
 }
 
-// Span is the least and the most of all rounds, false of fewer than two.
+// Span returns the minimum and the maximum of all rounds, false if there are fewer than two.
 func (r Rounds) Span(k Key) (low, high float64, ok bool) {
 	v := r.values(k)
 	if len(v) < 2 {
@@ -117,12 +119,12 @@ func (r Rounds) Span(k Key) (low, high float64, ok bool) {
 	return slices.Min(v), slices.Max(v), true
 }
 
-// Ratio is the most divided by the least.
+// Ratio returns the maximum divided by the minimum.
 func Ratio(counts []int64) float64 {
-	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // one that got none: twice as bad as one
+	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // a minimum of 0 counts as 0.5
 }
 
-// Median of some numbers; of none, false.
+// Median returns the median, false if there are no values.
 func Median(values []float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -131,7 +133,7 @@ func Median(values []float64) (float64, bool) {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
 }
 
-// Number writes a figure with three digits, or all before the point.
+// Number formats a figure with three digits, or without a fraction from 100 on.
 func Number(x float64) string {
 	switch a := math.Abs(x); {
 	case a >= 99.95:
@@ -143,17 +145,17 @@ func Number(x float64) string {
 	}
 }
 
-// Table is some rows of figures under a title.
+// Table has rows of figures under a title.
 type Table struct {
 	Title string
 	Heads []string
 	Rows  [][]string
 }
 
-// Print prints tables for a terminal, whose columns have the same widths in all.
+// Print prints tables for a terminal. Their columns have the same widths in all tables.
 func Print(out io.Writer, tables []Table) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // Flush tells
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // Flush returns the error
 	for _, t := range tables {
 		printf("\n%s\n", t.Title)
 		for _, row := range append([][]string{t.Heads}, t.Rows...) {

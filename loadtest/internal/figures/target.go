@@ -7,32 +7,33 @@ import (
 	"slices"
 )
 
-// Target is what a figure should be at least, or at most: a number, or a multiple of another figure in the same work.
+// Target is a limit for a figure, a minimum or a maximum: a number, or a multiple of another figure in the same work.
 type Target struct {
 	What    string
 	Work    string
 	Peer    string
 	Key     Key
-	AtMost  bool // otherwise at least
+	AtMost  bool // a maximum; otherwise a minimum
 	Limit   float64
-	Base    string // the peer whose figure Limit is a multiple of; "": Limit is the number
+	Base    string // the peer of whose figure Limit is a multiple; "": Limit is a number
 	BaseKey Key    // that figure; "": Key
 	Unit    string // of the figure
 }
 
-// Verdict is a Target, judged.
+// Verdict is the result for a Target.
 type Verdict struct {
 	Target
-	Known     bool // there is something to judge
-	Met       bool
-	Got       float64 // what is compared with Limit: the figure, or the ratio of medians
-	By        float64 // how far it is beyond the limit, as a share of it; negative: missed by so much; 0 of a limit of 0
+	Known bool // it was measured
+	Met   bool
+	Got   float64 // what is compared with Limit: the figure, or the ratio of medians
+	// how far it is better than the limit, relative to the limit; negative: missed; 0 if the limit is 0
+	By        float64
 	Value     float64 // the figure
 	BaseValue float64
-	Low, High float64 // the least and the most of Got in the rounds
+	Low, High float64 // minimum and maximum of Got in the rounds
 }
 
-// Judge compares a target with what was measured.
+// Judge compares a target with the measurements.
 func (t Target) Judge(rounds, base Rounds) Verdict {
 	v := Verdict{Target: t}
 	var ok bool
@@ -73,7 +74,7 @@ func (t Target) Judge(rounds, base Rounds) Verdict {
 
 func (t Target) baseKey() Key { return cmp.Or(t.BaseKey, t.Key) }
 
-// base names what Limit is a multiple of.
+// base returns the name of the figure of which Limit is a multiple.
 func (t Target) base() string {
 	if t.BaseKey == "" {
 		return t.Base
@@ -81,7 +82,7 @@ func (t Target) base() string {
 	return t.Base + "'s " + string(t.BaseKey)
 }
 
-// String is one line.
+// String returns the verdict on one line.
 func (v Verdict) String() string {
 	want := "at least"
 	if v.AtMost {
@@ -112,5 +113,6 @@ func (v Verdict) String() string {
 	} else if v.Unit != "" {
 		got += " " + v.Unit
 	}
-	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, v.What, got, Number(v.Low), Number(v.High), want)
+	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, v.What, got, Number(v.Low),
+		Number(v.High), want)
 }

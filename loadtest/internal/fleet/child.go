@@ -21,17 +21,17 @@ const childEnv = "LOCKDOG_LOADTEST_CHILD"
 // IsChild reports whether this process was started by Fleet.Start.
 func IsChild() bool { return os.Getenv(childEnv) != "" }
 
-// Worker is what a child does.
+// Worker does the work of a child.
 type Worker[R any] interface {
-	// Do does what is asked. Its ctx ends when the parent is gone.
+	// Do handles a request. Its ctx ends when the parent is gone.
 	Do(ctx context.Context, request Request) (R, error)
-	// Close ends the work, also where it was interrupted.
+	// Close ends the work, even if it was interrupted.
 	Close() error
 }
 
-// Serve runs a child, up to its exit code: open makes the worker of its configuration.
+// Serve runs a child, and returns its exit code. open makes the worker from the configuration.
 func Serve[C, R any](in io.Reader, out io.Writer, open func(cfg C) (Worker[R], error)) int {
-	// Losses and errors that are made on purpose are reported as figures.
+	// No logs: losses and errors that are caused on purpose are reported as figures.
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 
@@ -52,10 +52,12 @@ func Serve[C, R any](in io.Reader, out io.Writer, open func(cfg C) (Worker[R], e
 	return 0
 }
 
-func serve[C, R any](ctx context.Context, lines <-chan []byte, out *json.Encoder, open func(cfg C) (Worker[R], error)) (err error) {
+func serve[C, R any](
+	ctx context.Context, lines <-chan []byte, out *json.Encoder, open func(cfg C) (Worker[R], error),
+) (err error) {
 	first, ok := <-lines
 	if !ok {
-		return nil // the parent was gone at once
+		return nil // the parent has ended already
 	}
 	var cfg C
 	if err := json.Unmarshal(first, &cfg); err != nil {
@@ -82,7 +84,7 @@ func serve[C, R any](ctx context.Context, lines <-chan []byte, out *json.Encoder
 	return nil
 }
 
-// CPUTime is what this process has used, in user and system mode.
+// CPUTime returns the user and system time that this process has used.
 func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -1,5 +1,6 @@
-// Package fleet runs child processes that talk with their parent in lines of JSON. The first line that a child reads is its
-// configuration, each later one a Request, which it answers with a line. A child whose input ends, ends.
+// Package fleet runs child processes that talk to their parent in lines of JSON. The first line that a child reads is
+// its configuration. Each later line is a Request, which the child answers with a line. A child ends when its input
+// ends.
 package fleet
 
 import (
@@ -18,13 +19,13 @@ import (
 	"github.com/lockdog/lockdog/internal/proc"
 )
 
-// lastWait is how long a child may take to end after its input has ended.
+// lastWait is the maximum time from the end of a child's input to its own end.
 const lastWait = 20 * time.Second
 
 // Request asks a child to do something.
 type Request struct {
 	Do   string  `json:"do"`
-	Over float64 `json:"over,omitempty"` // seconds that it is to take
+	Over float64 `json:"over,omitempty"` // how many seconds it should take
 }
 
 // reply is a child's answer.
@@ -33,18 +34,18 @@ type reply[R any] struct {
 	Result R      `json:"result"`
 }
 
-// Fleet is the children that do the same work. They answer with an R.
+// Fleet is a group of children that do the same work. Their answers are of type R.
 type Fleet[R any] []*Member[R]
 
 // Member is one child process.
 type Member[R any] struct {
 	*proc.Process
 	in      io.WriteCloser
-	replies chan reply[R] // closed at the end of its output
+	replies chan reply[R] // closed at the end of the child's output
 	stderr  tail
 }
 
-// Start adds a child. command is what to run; none: this program, for which IsChild then holds.
+// Start adds a child. command is the program to run; nil means this program, in which IsChild is true then.
 func (f *Fleet[R]) Start(command []string, cfg any) error {
 	var env []string
 	if command == nil {
@@ -74,7 +75,7 @@ func (f *Fleet[R]) Start(command []string, cfg any) error {
 	return m.send(cfg)
 }
 
-// listen reads replies until the output ends. A line that is no reply goes with the error output.
+// listen reads replies until the output ends. A line that isn't a reply is added to the error output.
 func (m *Member[R]) listen(out io.Reader) {
 	defer close(m.replies)
 	for lines := bufio.NewReader(out); ; {
@@ -112,7 +113,7 @@ func (m *Member[R]) failed(err error) error {
 	return fmt.Errorf("child process %d: %w\n%s", m.PID(), err, &m.stderr)
 }
 
-// Ask sends all children a request, one right after the other, and waits for their answers.
+// Ask sends a request to all children, one right after the other, and waits for their answers.
 func (f Fleet[R]) Ask(ctx context.Context, request Request) ([]R, error) {
 	for _, m := range f {
 		if err := m.send(request); err != nil {
@@ -126,17 +127,17 @@ func (f Fleet[R]) Ask(ctx context.Context, request Request) ([]R, error) {
 	return results, errors.Join(errs...)
 }
 
-// Close ends the children's input and waits until they have ended.
+// Close closes the children's input, and waits until they have ended.
 func (f Fleet[R]) Close() error {
 	var errs []error
 	for _, m := range f {
-		_ = m.in.Close() // closed already where the child has ended
+		_ = m.in.Close() // it may be closed already if the child has ended
 	}
 	for _, m := range f {
 		drained := make(chan struct{})
 		go func() {
 			defer close(drained)
-			for range m.replies { // a full channel must not keep it from ending
+			for range m.replies { // otherwise a full channel could block the child's end
 			}
 		}()
 		if err := m.Wait(lastWait); err != nil {

@@ -1,4 +1,4 @@
-// Package hist counts durations, in child processes that send what they counted as JSON to a parent that merges it.
+// Package hist has histograms of durations. Child processes send them as JSON to their parent, which merges them.
 package hist
 
 import (
@@ -10,16 +10,16 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// width is that of a bin, as a share of what is in it: a quantile is at most half of that off.
+// width is the width of a bin relative to its values. So the error of a quantile is at most half of that.
 const width = 0.001
 
 // Hist counts durations. The zero value is empty and ready to use.
 type Hist struct {
-	Bins map[int]int64 `json:"bins"`   // counts, by the logarithm of the duration in ns, in steps of width; -1: of no duration
+	Bins map[int]int64 `json:"bins"`   // counts by log(duration in ns) / width, rounded down; -1: zero duration
 	Most time.Duration `json:"max_ns"` // exact
 }
 
-// Add counts a duration. A negative one, of a clock that stepped, counts as 0.
+// Add counts a duration. A negative duration, from a clock that stepped, counts as 0.
 func (h *Hist) Add(d time.Duration) { h.add(d, 1) }
 
 func (h *Hist) add(d time.Duration, n int64) {
@@ -34,8 +34,8 @@ func (h *Hist) add(d time.Duration, n int64) {
 	h.Most = max(h.Most, d)
 }
 
-// AddExponential adds a data point of an OpenTelemetry histogram, in seconds. Its buckets are a few percent wide; each value
-// counts as the middle of its bucket.
+// AddExponential adds a data point of an OpenTelemetry histogram in seconds. Its buckets are a few percent wide. Each
+// value counts as the middle of its bucket.
 func (h *Hist) AddExponential(p metricdata.ExponentialHistogramDataPoint[float64]) {
 	if p.ZeroCount > 0 {
 		h.add(0, int64(p.ZeroCount))
@@ -59,7 +59,7 @@ func (h *Hist) AddExponential(p metricdata.ExponentialHistogramDataPoint[float64
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Merge adds what another has counted.
+// Merge adds the counts of another histogram.
 func (h *Hist) Merge(o Hist) {
 	if h.Bins == nil {
 		h.Bins = make(map[int]int64)
@@ -70,7 +70,7 @@ func (h *Hist) Merge(o Hist) {
 	h.Most = max(h.Most, o.Most)
 }
 
-// Count is the number of durations.
+// Count returns the number of durations.
 func (h *Hist) Count() (n int64) {
 	for _, k := range h.Bins {
 		n += k
@@ -78,7 +78,7 @@ func (h *Hist) Count() (n int64) {
 	return n
 }
 
-// Quantile is the duration that a share q of all does not exceed; 0 of none.
+// Quantile returns the duration that a share q of all durations doesn't exceed. It returns 0 if there are none.
 func (h *Hist) Quantile(q float64) time.Duration {
 	rank := max(int64(math.Ceil(q*float64(h.Count()))), 1)
 	for _, bin := range slices.Sorted(maps.Keys(h.Bins)) {

@@ -1,4 +1,4 @@
-// Package sample measures a Redis from outside: what INFO says, every few milliseconds, less what asking costs.
+// Package sample measures a Redis from outside with INFO, every few milliseconds, and subtracts the cost of asking.
 package sample
 
 import (
@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Stat is what INFO commandstats says of one command.
+// Stat is the entry of one command in INFO commandstats.
 type Stat struct {
 	Calls int64
-	CPU   time.Duration // spent in executing it; what runs inside a script is in the script's, too
+	CPU   time.Duration // for its execution; that of a script includes the commands that it calls
 }
 
-// Info is what the load test reads of INFO, of one server or, added up, of several.
+// Info is the part of INFO that the load test reads, for one server or as the sum of several.
 type Info struct {
 	At       time.Time       // by the server's clock
 	Commands map[string]Stat // by lower-case name, "client|setinfo" for subcommands
-	CPU      time.Duration   // used by the whole process
+	CPU      time.Duration   // of the whole process
 	Version  string
 }
 
 // ErrOld means that the server's INFO lacks what is needed.
 var ErrOld = errors.New("this Redis is too old or answers INFO in another way; 7.0 or newer is needed")
 
-// Parse reads the sections server, cpu and commandstats.
+// Parse parses the sections server, cpu and commandstats.
 func Parse(text string) (Info, error) {
 	info := Info{Commands: make(map[string]Stat)}
 	var errs []error
@@ -67,7 +67,7 @@ func Parse(text string) (Info, error) {
 	return info, nil
 }
 
-// Since is what happened after an earlier look. Commands that were not called are left out.
+// Since returns what happened since an earlier look. It omits commands that weren't called.
 func (i Info) Since(earlier Info) Info {
 	d := Info{At: i.At, Commands: make(map[string]Stat), CPU: i.CPU - earlier.CPU}
 	for name, s := range i.Commands {
@@ -79,7 +79,7 @@ func (i Info) Since(earlier Info) Info {
 	return d
 }
 
-// add makes one of several servers. The time is the last one's.
+// add adds the Info of another server. The sum has that server's time and version.
 func (i *Info) add(o Info) {
 	if i.Commands == nil {
 		i.Commands = make(map[string]Stat)

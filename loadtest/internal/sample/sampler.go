@@ -11,29 +11,30 @@ import (
 )
 
 const (
-	// Every is the time from sample to sample. One costs Redis about 5 µs, and 20 to read and write.
+	// Every is the time between two samples. One sample costs Redis about 5 µs, and 20 µs for reading and writing.
 	Every = 20 * time.Millisecond
-	// Window is what the peak is counted over: five samples.
+	// Window is the period for the peak: five samples.
 	Window = 100 * time.Millisecond
 
 	sampleTimeout = 5 * time.Second
 )
 
-// Point is how many scripts the servers have executed by a time.
+// Point is the number of scripts that the servers have executed until a time.
 type Point struct {
 	At    time.Time
 	Calls int64
 }
 
-// Servers are asked for INFO over one connection each.
+// Servers are clients for INFO, with one connection to each server.
 type Servers []*redis.Client
 
-// Open makes clients of servers.
+// Open makes clients for servers.
 func Open(addrs []string) Servers {
 	var s Servers
 	for _, addr := range addrs {
 		s = append(s, redis.NewClient(&redis.Options{
-			Addr: addr, PoolSize: 1, DisableIdentity: true, Protocol: 2, MaxRetries: -1, ReadTimeout: sampleTimeout, DialerRetries: 1,
+			Addr: addr, PoolSize: 1, DisableIdentity: true, Protocol: 2, MaxRetries: -1,
+			ReadTimeout: sampleTimeout, DialerRetries: 1,
 		}))
 	}
 	return s
@@ -48,12 +49,12 @@ func (s Servers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Look reads all of Info now. The CPU time of these questions is subtracted.
+// Look reads all sections that Info needs, now. It subtracts the CPU time of the INFO commands.
 func (s Servers) Look(ctx context.Context) (Info, error) {
 	return s.ask(ctx, "server", "cpu", "commandstats")
 }
 
-// ask asks all servers at the same time.
+// ask asks all servers concurrently, and returns the sum.
 func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
 	infos, errs := make([]Info, len(s)), make([]error, len(s))
 	var all sync.WaitGroup
@@ -78,7 +79,7 @@ func ask(ctx context.Context, c *redis.Client, sections []string) (Info, error) 
 	return info, err
 }
 
-// Sampler samples servers all the time.
+// Sampler samples servers continuously.
 type Sampler struct {
 	Servers
 
@@ -90,7 +91,7 @@ type Sampler struct {
 	done chan struct{}
 }
 
-// New connects to servers and starts to sample.
+// New connects to servers and starts sampling.
 func New(ctx context.Context, addrs []string) (*Sampler, error) {
 	s := &Sampler{Servers: Open(addrs), done: make(chan struct{})}
 	ctx, s.stop = context.WithCancel(ctx)
@@ -129,18 +130,18 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-// Take returns the samples since the last call of Take, and the error that ended the sampling, if one did.
+// Take returns the samples since the last call of Take, and the error that ended the sampling, if any.
 func (s *Sampler) Take() ([]Point, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	points := s.points
 	if n := len(points); n > 0 {
-		s.points = []Point{points[n-1]} // no call falls between
+		s.points = []Point{points[n-1]} // kept, so that no call is lost between two Takes
 	}
 	return points, s.err
 }
 
-// Close stops it.
+// Close stops the sampling, and closes the connections.
 func (s *Sampler) Close() error {
 	s.stop()
 	<-s.done

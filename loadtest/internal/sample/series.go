@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Between returns the points from one time to another.
+// Between returns the points between two times.
 func Between(points []Point, from, to time.Time) []Point {
 	return slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.At.Before(from) || p.At.After(to) })
 }
 
-// Peak is the largest number of calls in any Window. Samples aren't taken exactly a Window apart. So Peak counts between the samples whose
-// distance is closest to a Window, and scales down what spans more, rounded up.
+// Peak returns the maximum number of calls in a Window. Samples aren't exactly a Window apart. So Peak counts between
+// the two samples whose distance is closest to a Window. If that is longer than a Window, it scales the count down and
+// rounds up.
 func Peak(points []Point) int64 {
 	var peak int64
 	if n := len(points); n > 0 && points[n-1].At.Sub(points[0].At) < Window {
-		return points[n-1].Calls - points[0].Calls // all there is
+		return points[n-1].Calls - points[0].Calls // all points are in one Window
 	}
 	for i, j := 0, 0; j < len(points); i++ {
-		// Half a sample short of a window is as close as it gets.
+		// A distance of up to half a sample less than a Window is close enough.
 		for j < len(points) && points[j].At.Sub(points[i].At) < Window-Every/2 {
 			j++
 		}
@@ -35,7 +36,8 @@ func Peak(points []Point) int64 {
 	return peak
 }
 
-// Series counts the calls of each Window from start to the last point, or to end. Between samples calls count as evenly spread.
+// Series returns the calls in each Window from start to end, or to the last point. It assumes that calls are evenly
+// spread between samples.
 func Series(points []Point, start, end time.Time) []float64 {
 	var series []float64
 	if len(points) < 2 {
@@ -50,7 +52,7 @@ func Series(points []Point, start, end time.Time) []float64 {
 	return series
 }
 
-// at is how many calls there were by a time.
+// at returns the number of calls until a time.
 func at(points []Point, t time.Time) float64 {
 	for i := 1; i < len(points); i++ {
 		a, b := points[i-1], points[i]
@@ -61,7 +63,7 @@ func at(points []Point, t time.Time) float64 {
 			return float64(a.Calls)
 		}
 		share := float64(t.Sub(a.At)) / float64(b.At.Sub(a.At))
-		// A call is one call, not half of it here and half there: it goes to the nearer side.
+		// A single call can't be split between two windows: it counts in the nearer one.
 		if b.Calls-a.Calls == 1 {
 			share = math.Round(share)
 		}

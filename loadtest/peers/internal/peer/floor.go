@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// floor is the least that a lock can be: no library, no renewal, no telemetry.
+// floor is the minimum of a lock: no library, no renewal, no telemetry.
 type floor struct {
 	rdb   redis.UniversalClient
 	lease time.Duration
-	head  string // of values, random
+	head  string // of values; random
 	seq   atomic.Uint64
 }
 
@@ -26,7 +26,8 @@ type floorHeld struct {
 	value string
 }
 
-var deleteOwn = redis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+var deleteOwn = redis.NewScript(
+	`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
 
 func newFloor(cfg Config) *floor {
 	return &floor{rdb: connect(cfg), lease: cfg.Lease, head: rand.Text() + "-"}
@@ -48,7 +49,7 @@ func (f *floor) TryLock(ctx context.Context, name string) (Held, error) {
 	return h, nil
 }
 
-// It polls: nothing wakes it.
+// Lock polls: nothing wakes it.
 func (f *floor) Lock(ctx context.Context, name string) (Held, error) {
 	for {
 		h, err := f.TryLock(ctx, name)
@@ -75,7 +76,7 @@ func (h *floorHeld) Release(ctx context.Context) error {
 	return err
 }
 
-// rawScript asks as floor does, but with a script.
+// rawScript is floor, but acquires with a script.
 type rawScript struct{ *floor }
 
 var setNX = redis.NewScript(`return redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2])`)

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// gated is a floor of which only one goroutine of the process waits for a name at a time. A channel serves its senders in
-// the order they came.
+// gated is a floor in which only one goroutine of the process at a time waits for a name in Redis. A channel serves its
+// senders in the order in which they came.
 type gated struct {
 	*floor
-	gates sync.Map // name -> chan struct{}; they stay, as the names compared are few
+	gates sync.Map // name -> chan struct{}; never deleted, because there are few names
 }
 
 // gatedHeld is a lock of a gated.

@@ -19,19 +19,20 @@ type dog struct {
 	stop  func(context.Context) error // of the telemetry
 }
 
-// closeTimeout is how long closing may take.
+// closeTimeout bounds Close.
 const closeTimeout = 10 * time.Second
 
 func openLockdog(cfg Config) (Locks, error) { return newQuietDog(cfg) }
 
-// openLockdogLoss is lockdog that is told at once when a lock of its is gone.
+// openLockdogLoss opens lockdog with notifications of losses.
 func openLockdogLoss(cfg Config) (Locks, error) {
 	return newQuietDog(cfg, lock.WithLossNotifications())
 }
 
 func newQuietDog(cfg Config, opts ...lock.Option) (Locks, error) {
 	return newDog(cfg, func(context.Context) error { return nil }, append(opts,
-		lock.WithTracerProvider(tracenoop.NewTracerProvider()), lock.WithMeterProvider(metricnoop.NewMeterProvider()))...)
+		lock.WithTracerProvider(tracenoop.NewTracerProvider()),
+		lock.WithMeterProvider(metricnoop.NewMeterProvider()))...)
 }
 
 func newDog(cfg Config, stop func(context.Context) error, opts ...lock.Option) (Locks, error) {

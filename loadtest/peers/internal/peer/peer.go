@@ -1,4 +1,4 @@
-// Package peer puts the lock libraries that are compared behind one interface, each with the settings that its own
+// Package peer has one interface for the lock libraries that are compared. Each has the settings that its own
 // documentation recommends for a single Redis.
 package peer
 
@@ -15,8 +15,8 @@ import (
 // The peers.
 const (
 	Floor       = "floor"        // raw go-redis: SET NX PX and a compare-and-delete script
-	Gate        = "floor-gate"   // the same behind a FIFO queue in the process
-	RawScript   = "raw-evalsha"  // the same, asking with a script
+	Gate        = "floor-gate"   // floor behind a FIFO queue in the process
+	RawScript   = "raw-evalsha"  // floor that acquires with a script
 	Redislock   = "redislock"    // github.com/bsm/redislock
 	Redsync     = "redsync"      // github.com/go-redsync/redsync
 	Rueidislock = "rueidislock"  // github.com/redis/rueidis/rueidislock
@@ -25,28 +25,28 @@ const (
 	LockdogLoss = "lockdog-loss" // with no-op telemetry and WithLossNotifications
 )
 
-// Pooled ends the name of a peer whose go-redis client may have as many connections as the process has callers.
+// Pooled is the end of a peer's name if its go-redis client may have as many connections as the process has callers.
 const Pooled = "+pool"
 
-// WithPools adds to each peer that uses go-redis the one that is Pooled.
+// WithPools adds a Pooled peer for each peer that uses go-redis.
 func WithPools(names ...string) []string {
 	var all []string
 	for _, name := range names {
 		all = append(all, name)
-		if name != Rueidislock { // it has one connection for all, whatever is set
+		if name != Rueidislock { // it has one connection for all callers, whatever the pool size
 			all = append(all, name+Pooled)
 		}
 	}
 	return all
 }
 
-// retryEvery is the time between tries of a waiter that nothing wakes.
+// retryEvery is the time between two tries of a waiter that isn't woken.
 const retryEvery = 5 * time.Millisecond
 
-// errNotOurs is the error of a release that finds the lock gone, or another's.
+// errNotOurs is the error of a release that finds the lock gone, or held by another.
 var errNotOurs = errors.New("not ours any more")
 
-// ErrHeld is TryLock's answer when another has the lock.
+// ErrHeld is returned by TryLock if another holds the lock.
 var ErrHeld = errors.New("held by another")
 
 // Held is a lock that is held.
@@ -54,32 +54,32 @@ type Held interface {
 	Release(ctx context.Context) error
 }
 
-// Locks is one library as one process uses it.
+// Locks is one library in one process.
 type Locks interface {
 	// Lock waits for the lock.
 	Lock(ctx context.Context, name string) (Held, error)
-	// TryLock asks once; ErrHeld if another has it.
+	// TryLock tries once. It returns ErrHeld if another holds the lock.
 	TryLock(ctx context.Context, name string) (Held, error)
 	Close() error
 }
 
-// Teller is a library that tells a holder when its lock is gone.
+// Teller is a library that notifies a holder of the loss of its lock.
 type Teller interface {
 	Locks
-	// Lost is closed when the lock isn't the holder's any more.
+	// Lost returns a channel that is closed when the holder has lost the lock.
 	Lost(h Held) <-chan struct{}
-	// Key is the lock's key in Redis.
+	// Key returns the lock's key in Redis.
 	Key(name string) string
 	// Force takes the lock away from another client.
 	Force(ctx context.Context, name string) error
 }
 
-// Config is where the Redis is, and how long leases are.
+// Config has the settings for all peers.
 type Config struct {
 	Addrs   []string
 	Cluster bool
 	Lease   time.Duration
-	Callers int // goroutines that call at the same time
+	Callers int // goroutines that call concurrently
 
 	poolSize int // of go-redis's clients; 0: the default
 }
@@ -109,13 +109,15 @@ func Open(name string, cfg Config) (Locks, error) {
 	return open(cfg)
 }
 
-// SendsSet reports whether a peer's SETs come over the network. Those of the others are called by scripts.
+// SendsSet reports whether a peer's SETs come over the network. Other peers' SETs are called by scripts.
 func SendsSet(name string) bool {
 	library := strings.TrimSuffix(name, Pooled)
 	return library == Floor || library == Gate || library == Redsync
 }
 
-// connect makes a client as most programs do: with go-redis's defaults, but for the peers that are Pooled.
+// connect makes a client as most programs do: with go-redis's defaults, except for Pooled peers.
 func connect(cfg Config) redis.UniversalClient {
-	return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cfg.Addrs, IsClusterMode: cfg.Cluster, PoolSize: cfg.poolSize})
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: cfg.Addrs, IsClusterMode: cfg.Cluster, PoolSize: cfg.poolSize,
+	})
 }

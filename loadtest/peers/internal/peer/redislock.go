@@ -16,7 +16,7 @@ type bsm struct {
 	lease time.Duration
 }
 
-// waiting has Obtain ask again; it holds no state.
+// waiting makes Obtain retry. It has no state.
 var waiting = &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)}
 
 func openRedislock(cfg Config) (Locks, error) {
@@ -39,7 +39,7 @@ func (b *bsm) TryLock(ctx context.Context, name string) (Held, error) {
 func (b *bsm) obtain(ctx context.Context, name string, opts *redislock.Options) (Held, error) {
 	l, err := b.locks.Obtain(ctx, name, b.lease, opts)
 	if err != nil {
-		return nil, err // not l: a nil *Lock is no nil Held
+		return nil, err // not l: an interface with a nil *Lock isn't nil
 	}
 	return l, nil
 }

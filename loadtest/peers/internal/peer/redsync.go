@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rsync is github.com/go-redsync/redsync over one Redis.
+// rsync is github.com/go-redsync/redsync with a single Redis.
 type rsync struct {
 	rdb  redis.UniversalClient
 	rs   *redsync.Redsync
@@ -27,7 +27,7 @@ func openRedsync(cfg Config) (Locks, error) {
 	}}, nil
 }
 
-// A Mutex of redsync holds the state of one holder.
+// Lock makes a new Mutex each time, because redsync's Mutex has the state of one holder.
 func (s *rsync) Lock(ctx context.Context, name string) (Held, error) {
 	m := s.rs.NewMutex(name, s.opts...)
 	if err := m.LockContext(ctx); err != nil {

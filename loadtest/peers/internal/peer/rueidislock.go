@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// ruler is github.com/redis/rueidis/rueidislock, as its README has it for one Redis.
+// ruler is github.com/redis/rueidis/rueidislock, with the settings of its README for a single Redis.
 type ruler struct{ locker rueidislock.Locker }
 
 // rulerHeld is a lock of a ruler.
@@ -28,8 +28,8 @@ func openRueidislock(cfg Config) (Locks, error) {
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		KeyValidity:    cfg.Lease,
-		// By default it gives up on an answer after 20 ms, and then waits for a message of its own key's end, which
-		// NoLoopTracking keeps from it: on a machine that is busy for a moment, for good.
+		// By default it gives up on a reply after 20 ms, and then waits for a message about the end of its own key.
+		// NoLoopTracking suppresses that message. So on a machine that is busy for a moment it would wait forever.
 		TryNextAfter: 5 * time.Second,
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *ruler) Lost(h Held) <-chan struct{} { return h.(*rulerHeld).ctx.Done() 
 
 func (r *ruler) Key(name string) string { return rulerPrefix + ":0:" + name }
 
-// The library takes the lock over; it is released at once.
+// Force makes the library take over the lock, and releases it at once.
 func (r *ruler) Force(ctx context.Context, name string) error {
 	_, release, err := r.locker.ForceWithContext(ctx, name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *ruler) Close() error {
 	return nil
 }
 
-// The library waits for Redis's reply, but does not return it.
+// Release returns nil: the library waits for Redis's reply, but doesn't return it.
 func (h *rulerHeld) Release(context.Context) error {
 	h.release()
 	return nil

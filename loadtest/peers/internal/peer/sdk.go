@@ -12,26 +12,27 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// collectEvery is shorter than a scrape interval: a short measurement has collections, too.
+// collectEvery is shorter than a scrape interval, so that even a short measurement has collections.
 const collectEvery = time.Second
 
-// openLockdogSDK is lockdog as a service has it: metrics that are collected, and traces, all of them sampled, that are
-// batched. What exporters do with them, in the background, isn't lockdog's; these do nothing.
+// openLockdogSDK opens lockdog with the telemetry of a service: metrics that are collected, and traces that are all
+// sampled and batched. The exporters do nothing: what real ones do in the background isn't a cost of lockdog.
 func openLockdogSDK(cfg Config) (Locks, error) {
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithBatcher(noSpans{}))
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()),
+		sdktrace.WithBatcher(noSpans{}))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(
 		sdkmetric.NewPeriodicReader(noMetrics{}, sdkmetric.WithInterval(collectEvery))))
 	stop := func(ctx context.Context) error { return errors.Join(tracers.Shutdown(ctx), meters.Shutdown(ctx)) }
 	return newDog(cfg, stop, lock.WithTracerProvider(tracers), lock.WithMeterProvider(meters))
 }
 
-// noSpans is a trace exporter.
+// noSpans is a trace exporter that does nothing.
 type noSpans struct{}
 
 func (noSpans) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (noSpans) Shutdown(context.Context) error                             { return nil }
 
-// noMetrics is a metric exporter.
+// noMetrics is a metric exporter that does nothing.
 type noMetrics struct{}
 
 func (noMetrics) Temporality(k sdkmetric.InstrumentKind) metricdata.Temporality {

@@ -1,5 +1,5 @@
-// Package pin keeps this process, and those that it starts meanwhile, on one CPU: where cores wake up dominates what one
-// goroutine waits for.
+// Package pin keeps this process, and the processes that it starts in that time, on one CPU. On several CPUs, the time
+// to wake up a core dominates the wait of a single goroutine.
 package pin
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// One keeps all threads of this process on one CPU until the returned function is called. Children inherit it.
+// One keeps all threads of this process on one CPU until undo is called. Children inherit it.
 func One() (undo func() error, err error) {
 	var before, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return nil, fmt.Errorf("read the CPUs that may be used: %w", err)
 	}
-	for cpu := range len(before) * 64 { // the last: interrupts go to the first more often
+	for cpu := range len(before) * 64 { // takes the last CPU, because interrupts go to the first more often
 		if before.IsSet(cpu) {
 			one.Zero()
 			one.Set(cpu)
@@ -30,11 +30,11 @@ func One() (undo func() error, err error) {
 	return undo, nil
 }
 
-// maxPasses is more than it ever needs until no thread is new.
+// maxPasses is more than enough until there is no new thread.
 const maxPasses = 100
 
-// setAll sets the CPUs of every thread. A new thread has those of its creator, which may not be set
-// by then. So it repeats until there is no new thread.
+// setAll sets the CPUs of every thread. A new thread inherits those of its creator, which may not be set
+// yet. So setAll repeats until there is no new thread.
 func setAll(set *unix.CPUSet) error {
 	done := make(map[int]bool)
 	for range maxPasses {
@@ -48,7 +48,8 @@ func setAll(set *unix.CPUSet) error {
 			if err != nil || done[tid] {
 				continue
 			}
-			if err := unix.SchedSetaffinity(tid, set); err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+			// ESRCH: the thread has ended.
+			if err := unix.SchedSetaffinity(tid, set); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("keep thread %d on its CPUs: %w", tid, err)
 			}
 			done[tid], fresh = true, true

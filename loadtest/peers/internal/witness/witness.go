@@ -1,5 +1,5 @@
-// Package witness watches a lock from outside: the processes of a measurement note in shared
-// memory who has the lock. So it detects two holders at a time, and measures handoffs, without a command to Redis.
+// Package witness watches a lock from outside. The processes of a measurement record in shared memory who holds the
+// lock. So it detects two holders at the same time, and measures handoffs, without a command to Redis.
 package witness
 
 import (
@@ -19,17 +19,17 @@ type Witness struct {
 	process uint64
 }
 
-// shared is what all processes see.
+// shared is in the memory that all processes share.
 type shared struct {
-	holder   atomic.Uint64 // of now; 0: none
-	last     atomic.Uint64 // the one before it
-	released atomic.Int64  // when last began to release, in ns since 1970, which is the same clock in all processes
-	overlaps atomic.Int64  // grants while another held the lock
+	holder   atomic.Uint64 // current holder; 0: none
+	last     atomic.Uint64 // holder of the last grant
+	released atomic.Int64  // when the last release began, in ns since 1970: all processes have that clock
+	overlaps atomic.Int64  // see Overlaps
 }
 
 const size = int(unsafe.Sizeof(shared{}))
 
-// Create makes the memory, as a file with a name that doesn't exist yet.
+// Create makes the memory: a file, which must not exist yet.
 func Create(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -38,13 +38,13 @@ func Create(name string) error {
 	return errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
-// Open joins the others. Processes are numbered from 0.
+// Open opens the memory for one process. Processes are numbered from 0.
 func Open(name string, process int) (*Witness, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // the mapping stays
+	defer func() { _ = f.Close() }() // the mapping remains
 	mem, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", name, err)
@@ -52,7 +52,7 @@ func Open(name string, process int) (*Witness, error) {
 	return &Witness{mem: mem, shared: (*shared)(unsafe.Pointer(&mem[0])), process: uint64(process)}, nil
 }
 
-// Close leaves.
+// Close unmaps the memory.
 func (w *Witness) Close() error {
 	w.shared = nil
 	return syscall.Munmap(w.mem)
@@ -60,18 +60,18 @@ func (w *Witness) Close() error {
 
 const goroutineBits = 32
 
-// id identifies a goroutine; never 0.
+// id returns the id of a goroutine. It is never 0.
 func (w *Witness) id(goroutine int) uint64 { return (w.process+1)<<goroutineBits | uint64(goroutine) }
 
-// Turn says how a lock came to its holder.
+// Turn says how a lock was passed on.
 type Turn struct {
-	Handed  bool          // another goroutine had it before
-	Between bool          // another process had
-	Awaited bool          // the new holder was waiting when it was released: it took ...
-	Took    time.Duration // ... from then to the grant
+	Handed  bool          // the previous holder was another goroutine
+	Between bool          // the previous holder was in another process
+	Awaited bool          // the new holder was already waiting at the release
+	Took    time.Duration // if Awaited: from the release to the grant
 }
 
-// Granted notes that a goroutine, which began to ask at began, has had the lock since now.
+// Granted records that a goroutine, which has waited since began, holds the lock from now on.
 func (w *Witness) Granted(goroutine int, began, now time.Time) Turn {
 	id := w.id(goroutine)
 	if !w.holder.CompareAndSwap(0, id) {
@@ -87,13 +87,14 @@ func (w *Witness) Granted(goroutine int, began, now time.Time) Turn {
 	return t
 }
 
-// Releasing notes that a goroutine is about to release the lock.
+// Releasing records that a goroutine is about to release the lock.
 func (w *Witness) Releasing(goroutine int, now time.Time) {
 	w.released.Store(now.UnixNano())
 	if !w.holder.CompareAndSwap(w.id(goroutine), 0) {
-		w.overlaps.Add(1) // another has overwritten it
+		w.overlaps.Add(1) // another goroutine has got the lock in the meantime
 	}
 }
 
-// Overlaps is how often a goroutine got the lock while another had it, in all processes.
+// Overlaps returns a number that is 0 if the lock never had two holders at the same time, in all processes. An overlap
+// may count twice: at the grant, and at the release of the earlier holder.
 func (w *Witness) Overlaps() int64 { return w.overlaps.Load() }

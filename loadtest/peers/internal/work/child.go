@@ -13,16 +13,16 @@ import (
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 )
 
-// Main is the whole life of a child, up to its exit code.
+// Main runs a child, and returns its exit code.
 func Main(in io.Reader, out io.Writer) int {
 	return fleet.Serve(in, out, func(cfg Config) (fleet.Worker[Result], error) { return &worker{cfg: &cfg}, nil })
 }
 
-// worker is a child: it sets up, warms up, measures when told to, and reports.
+// worker is the state of a child: it sets up, warms up, measures when asked to, and reports.
 type worker struct {
 	cfg     *Config
-	loop    *loop          // nil of a Loss, and before the warm-up
-	closers []func() error // of what is open, in order
+	loop    *loop          // nil for Loss, and before the warm-up
+	closers []func() error // for everything opened, in order
 }
 
 // Do implements fleet.Worker.
@@ -55,12 +55,13 @@ func (c *Config) peer() peer.Config {
 	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease, Callers: c.Goroutines}
 }
 
-// abandon closes what goroutines that were left behind still use, as far as that can be done in time. They end with the process.
+// abandon tries to close what goroutines that were left behind still use, for up to lastGrace. They end with the
+// process.
 func abandon(locks peer.Locks) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_ = locks.Close() // its errors are about what was left behind
+		_ = locks.Close() // an error is about what was left behind
 	}()
 	select {
 	case <-closed:
@@ -68,7 +69,7 @@ func abandon(locks peer.Locks) {
 	}
 }
 
-// warm does what comes before the window.
+// warm sets up and warms up.
 func (w *worker) warm(ctx context.Context) error {
 	if err := w.cfg.check(); err != nil || w.cfg.Kind == Loss {
 		return err
@@ -96,7 +97,7 @@ func (w *worker) warm(ctx context.Context) error {
 		w.closers = append(w.closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
 	}
 	r, err := w.loop.run(ctx, w.cfg.Warm)
-	if err == nil && r.All == 0 && w.cfg.Kind != Shared { // of a Shared others may have had all turns
+	if err == nil && r.All == 0 && w.cfg.Kind != Shared { // in Shared, other processes may have had all turns
 		err = errors.New("no operation ended")
 	}
 	if err != nil {
@@ -105,7 +106,7 @@ func (w *worker) warm(ctx context.Context) error {
 	return nil
 }
 
-// open starts the peer, until the end.
+// open opens the peer. Close closes it.
 func (w *worker) open() (peer.Locks, error) {
 	locks, err := peer.Open(w.cfg.Peer, w.cfg.peer())
 	if err == nil {

@@ -16,33 +16,35 @@ import (
 )
 
 const (
-	// An operation under way at the end of a window may finish. It is canceled if it cannot, as nothing wakes it.
+	// grace is the time for operations that are running at the end of a window. Then they are canceled: they wait, and
+	// nothing wakes them.
 	grace = 2 * time.Second
-	// One that does not heed that either is left behind.
+	// lastGrace is the time for canceled operations. Then their goroutines are left behind.
 	lastGrace = 2 * time.Second
 
-	namesEach = 64 // a Distinct's names of each goroutine
+	namesEach = 64 // names per goroutine in Distinct
 	expected  = 1 << 17
 )
 
-// loop runs an operation on some goroutines, over and over.
+// loop runs an operation repeatedly on several goroutines.
 type loop struct {
 	cfg   *Config
 	locks peer.Locks
-	w     *witness.Witness // of a Shared
+	w     *witness.Witness // for Shared
 	left  bool             // goroutines were left behind: what they use can't be closed
 }
 
-// lane is one goroutine's part. Others read it when it has ended, or under its mutex when it is left behind.
+// lane is the part of one goroutine. Others read it after the goroutine has ended, or with mu held if it was left
+// behind.
 type lane struct {
 	number   int
 	names    []string
 	end      time.Time       // of the window
-	stop     *atomic.Bool    // of all lanes of a run: begin nothing more
-	releases context.Context // what Release gets
+	stop     *atomic.Bool    // of all lanes of a run: start no operation any more
+	releases context.Context // for Release
 
 	mu       sync.Mutex
-	began    time.Time // the operation under way
+	began    time.Time // start of the running operation
 	count    int64     // operations in the window
 	all      int64
 	times    []time.Duration
@@ -66,7 +68,7 @@ func newLane(cfg *Config, number int) *lane {
 	return n
 }
 
-// run has every goroutine work for that long.
+// run runs every goroutine for the window.
 func (l *loop) run(ctx context.Context, window time.Duration) (Result, error) {
 	lanes := make([]*lane, l.cfg.Goroutines)
 	for i := range lanes {
@@ -85,7 +87,7 @@ func (l *loop) run(ctx context.Context, window time.Duration) (Result, error) {
 	timer := time.AfterFunc(window, func() { stop.Store(true) })
 	defer timer.Stop()
 	select {
-	case <-ended: // the window's end, or an error
+	case <-ended: // at the end of the window, or after an error
 	case <-time.After(window + grace):
 		cancel()
 		select {
@@ -106,7 +108,7 @@ func (l *loop) run(ctx context.Context, window time.Duration) (Result, error) {
 	return r, errors.Join(errs...)
 }
 
-// start has every lane's goroutine work until it is stopped. The channel is closed when all have ended.
+// start runs every lane's goroutine until it is stopped. It returns a channel that is closed when all have ended.
 func (l *loop) start(ctx context.Context, lanes []*lane) <-chan struct{} {
 	op := l.lock
 	if l.cfg.Kind == Held {
@@ -115,8 +117,9 @@ func (l *loop) start(ctx context.Context, lanes []*lane) <-chan struct{} {
 	var all sync.WaitGroup
 	for _, n := range lanes {
 		all.Go(func() {
-			// A ctx that can be canceled, as requests have it, one each: sharing it would slow down all that follow it.
-			// Releases have another: one under way at the end of the grace would fail, and leave the lock held.
+			// Each goroutine has its own ctx that can be canceled, like a request. A shared one would slow down all
+			// that use it. Release has another ctx: the end of the grace must not make a release fail, and leave the
+			// lock held.
 			releases, end := context.WithCancel(context.WithoutCancel(ctx))
 			defer end()
 			n.releases = releases
@@ -146,12 +149,13 @@ func (n *lane) finish(err error) {
 	n.ended, n.err = true, err
 }
 
-// gaveUp notes that an operation did not end within the grace: it waited for at least the rest of the window. The mutex is held.
+// gaveUp records an operation that didn't end within the grace. It waited for at least the rest of the window. mu must
+// be held.
 func (n *lane) gaveUp() {
 	n.times, n.stuck = append(n.times, max(n.end.Sub(n.began), 0)), true
 }
 
-// sum adds what a goroutine has done. It returns its error.
+// sum adds the results of a goroutine. It returns the goroutine's error.
 func (n *lane) sum(r *Result) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,7 +183,7 @@ func (n *lane) sum(r *Result) error {
 	return n.err
 }
 
-// lock acquires and releases.
+// lock is the operation of Distinct and Shared: it acquires and releases a lock.
 func (l *loop) lock(ctx context.Context, n *lane) error {
 	began, name := n.begin()
 	h, err := l.locks.Lock(ctx, name)
@@ -214,7 +218,7 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 	return nil
 }
 
-// try asks for what is held.
+// try is the operation of Held: it tries to acquire a held lock.
 func (l *loop) try(ctx context.Context, n *lane) error {
 	began, name := n.begin()
 	h, err := l.locks.TryLock(ctx, name)
@@ -228,7 +232,7 @@ func (l *loop) try(ctx context.Context, n *lane) error {
 	return nil
 }
 
-// begin notes that an operation begins, and gives its lock's name.
+// begin records the start of an operation. It returns the name of the lock.
 func (n *lane) begin() (began time.Time, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -267,14 +271,14 @@ func (h *Handed) add(t witness.Turn) {
 	}
 }
 
-// usage is what this process uses.
+// usage measures the memory and CPU time that this process uses.
 type usage struct {
 	memory runtime.MemStats
 	cpu    time.Duration
 }
 
 func (u *usage) begin() {
-	runtime.GC() // every window begins alike
+	runtime.GC() // so that every window starts in the same state
 	runtime.ReadMemStats(&u.memory)
 	u.cpu = fleet.CPUTime()
 }

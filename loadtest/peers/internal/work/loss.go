@@ -14,18 +14,19 @@ import (
 
 const (
 	lossName = "peers:loss"
-	// settle is the time that a client has after its first grant to be reachable. It learns of an earlier loss at the next renewal.
+	// settle is the time for a client after its grant to become reachable. It would learn of an earlier loss only at
+	// the next renewal.
 	settle = 100 * time.Millisecond
 )
 
-// lose acquires a lock over and over, takes it away from its holder, and measures how long the holder does not know. It goes through
-// all ways at least once, and on until the window is over.
+// lose repeatedly acquires a lock, takes it away from its holder, and measures how long it takes until the holder is
+// notified. It uses each way at least once, and continues until the window is over.
 func lose(ctx context.Context, cfg *Config) (r Result, err error) {
 	holder, err := openTeller(cfg)
 	if err != nil {
 		return r, err
 	}
-	defer func() { _ = holder.Close() }() // of locks it knows to be lost
+	defer func() { _ = holder.Close() }() // an error is about locks that are lost
 	other, err := openTeller(cfg)
 	if err != nil {
 		return r, err

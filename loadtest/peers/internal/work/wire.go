@@ -1,4 +1,5 @@
-// Package work is what the processes of the comparison do: each runs one peer through one piece of work, in a closed loop.
+// Package work is the work of the comparison's processes: each runs one peer through one piece of work, in a closed
+// loop.
 package work
 
 import (
@@ -13,7 +14,7 @@ const (
 	Distinct = "distinct" // lock and release, names without contention
 	Shared   = "shared"   // lock and release, one name for all
 	Held     = "held"     // TryLock of a lock that another client holds
-	Loss     = "loss"     // how long until a holder is told that its lock is gone
+	Loss     = "loss"     // how long it takes until a holder is notified of the loss of its lock
 )
 
 // Config describes a process.
@@ -23,41 +24,43 @@ type Config struct {
 	Addrs      []string      `json:"addrs"`
 	Cluster    bool          `json:"cluster"`
 	Lease      time.Duration `json:"lease"`
-	Process    int           `json:"process"` // number of this one, from 0
+	Process    int           `json:"process"` // number of this process, from 0
 	Goroutines int           `json:"goroutines"`
-	Pause      time.Duration `json:"pause"` // after each lock at most; 0: none
+	Pause      time.Duration `json:"pause"` // maximum after each lock; 0: none
 	Warm       time.Duration `json:"warm"`
 	Window     time.Duration `json:"window"`
-	Witness    string        `json:"witness"` // file of the Shared's witness
+	Witness    string        `json:"witness"` // for Shared: file of the witness
 }
 
-// The requests, in their order.
+// The requests, in the order in which they are sent.
 const (
-	Warm = "warm" // does what comes before the window
+	Warm = "warm" // sets up and warms up
 	Go   = "go"   // measures
 )
 
-// Result is what one process has measured. The window is that of Config; an operation that was under way at its end
+// Result is what one process has measured. The window is Config.Window. An operation that was running at its end
 // counts in All, but in no rate.
 type Result struct {
-	Seconds  float64         `json:"seconds"`   // the window
-	All      int64           `json:"all"`       // operations
-	Counts   []int64         `json:"counts"`    // those in the window, of each goroutine
-	Times    hist.Hist       `json:"times"`     // of each operation; of a Shared the wait only
-	Handed   int64           `json:"handed"`    // a Shared's grants to another goroutine than the last
-	Between  int64           `json:"between"`   // ... than the last, in another process
-	Handoffs hist.Hist       `json:"handoffs"`  // of those, when awaited: from the release to the grant
-	Window   Handed          `json:"in_window"` // the same counts in the window
-	Stuck    int             `json:"stuck"`     // goroutines whose operation did not end within the grace, when nobody began another
-	Unserved int             `json:"unserved"`  // goroutines without an operation in the window, or stuck after it
-	Overlaps int64           `json:"overlaps"`  // two holders at a time, as all processes saw
-	Mallocs  uint64          `json:"mallocs"`   // heap objects allocated for All
-	Bytes    uint64          `json:"bytes"`     // ... and their bytes
-	CPU      time.Duration   `json:"cpu"`       // used for All, in user and system mode
+	Seconds float64   `json:"seconds"` // the window
+	All     int64     `json:"all"`     // operations
+	Counts  []int64   `json:"counts"`  // operations in the window, by goroutine
+	Times   hist.Hist `json:"times"`   // of operations; for Shared only the waits
+	Handed  int64     `json:"handed"`  // for Shared: grants to another goroutine than the previous grant
+	Between int64     `json:"between"` // for Shared: grants to another process than the previous grant
+	// time from the release to the grant for Between, if the new holder was waiting
+	Handoffs hist.Hist `json:"handoffs"`
+	Window   Handed    `json:"in_window"` // Handed and Between in the window
+	// goroutines whose operation didn't end within the grace, although no other began
+	Stuck    int             `json:"stuck"`
+	Unserved int             `json:"unserved"` // goroutines without an operation in the window, or stuck after it
+	Overlaps int64           `json:"overlaps"` // more than 0: two holders at the same time, in all processes together
+	Mallocs  uint64          `json:"mallocs"`  // heap objects allocated for All
+	Bytes    uint64          `json:"bytes"`    // bytes allocated for All
+	CPU      time.Duration   `json:"cpu"`      // user and system time for All
 	Told     map[string]Told `json:"told,omitempty"`
 }
 
-// Handed are grants to others than the last holder.
+// Handed counts grants to another holder than the previous one.
 type Handed struct {
 	Handed  int64 `json:"handed"`
 	Between int64 `json:"between"`
@@ -70,16 +73,16 @@ const (
 	ByForce    = "forced unlock"
 )
 
-// LossWays are all.
+// LossWays has all ways to lose a lock.
 var LossWays = []string{ByDel, ByFlushall, ByForce}
 
-// Told is how long holders did not know of a loss.
+// Told says how long it took until holders were notified of a loss.
 type Told struct {
 	After []time.Duration `json:"after"`
-	Never int             `json:"never"` // not for longer than a lease
+	Never int             `json:"never"` // how often it took longer than twice the lease
 }
 
-// check finds impossible configurations.
+// check returns an error for an incomplete configuration.
 func (c *Config) check() error {
 	switch {
 	case c.Goroutines < 1, c.Warm <= 0, c.Window <= 0, c.Lease <= 0, len(c.Addrs) == 0:
