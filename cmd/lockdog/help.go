@@ -44,7 +44,7 @@ func wrap(s string, width int) string {
 		case isItem:
 			end()
 			out.WriteString(item)
-			// item ends with the space before the first word
+			// The last byte of item is the space before the first word.
 			column, indent = len(item)-1, strings.Repeat(" ", len(item))
 			line = rest
 		case indent != "" && strings.HasPrefix(line, indent): // the item continues

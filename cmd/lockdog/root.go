@@ -29,7 +29,7 @@ import (
 // The exit codes. run uses codes that commands rarely use: those of sysexits.h where it has a fitting one.
 const (
 	exitOK = 0
-	// who: the lock is free; graph: there is a deadlock; doctor: something is wrong; any other failure
+	// exitNo is for who: the lock is free; graph: there is a deadlock; doctor: something is wrong; any other failure.
 	exitNo          = 1
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
 	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't serve now

@@ -43,7 +43,7 @@ const (
 	waitForever      = "forever"
 	defaultHeartbeat = time.Minute
 
-	// between two tries to connect to a Redis that is down
+	// The pause between two tries to connect to a Redis that is down; it doubles.
 	openPause, maxOpenPause = 100 * time.Millisecond, 2 * time.Second
 
 	// releaseWithin bounds how long the program waits for Redis to confirm the release after the command has ended.

@@ -288,16 +288,16 @@ func (w *watch) line(c change, sentence string) error {
 const (
 	readingFailed changes.What = "reading_failed" // from now on locks may be missing: see error
 	groupsWaited  changes.What = "waited"         // each minute and at the end: waiting time since after, by group
-	// all locks can be read again; what changed in the meantime comes before it
+	// All locks can be read again. What changed in the meantime comes before this event.
 	readingAgain changes.What = "reading_again"
 )
 
 // change is an event for watch --json. Its fields are API.
 type change struct {
 	Time time.Time `json:"time"` // when it was seen
-	// it happened after this time; omitted: unknown
+	// After: the change happened after this time. Omitted: unknown.
 	After *time.Time `json:"after,omitempty"`
-	// held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed,
+	// Event is held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed,
 	// reading_again
 	Event   changes.What `json:"event"`
 	Name    string       `json:"name,omitempty"`    // of the lock
@@ -307,7 +307,7 @@ type change struct {
 	Waiting int          `json:"waiting"`           // number of waiters now
 	Holders []holderView `json:"holders,omitempty"` // now, as ls --json prints them
 	Before  []holderView `json:"before,omitempty"`  // at the previous reading
-	// for gone and hand_over: the lease may have run out
+	// MayHaveExpired: for gone and hand_over, the lease may have run out.
 	MayHaveExpired bool        `json:"may_have_expired,omitempty"`
 	Groups         []groupView `json:"groups,omitempty"` // for waited, the longest waiting time first
 	Error          string      `json:"error,omitempty"`  // for reading_failed

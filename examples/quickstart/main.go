@@ -3,7 +3,7 @@
 //
 //	go run ./examples/quickstart
 //
-// story.go has what happens. telemetry.go prints what lockdog emits meanwhile: spans, log lines and metrics.
+// story.go has what happens. telemetry.go prints what lockdog emits about it: spans, log lines and metrics.
 package main
 
 import (

@@ -32,7 +32,7 @@ func (s *story) play(ctx context.Context) error {
 	billed := make(chan error, 1)
 
 	s.title("1. orders takes the lock order:42, for 3 s. If it died, Redis would free the lock then.")
-	// like the span that otelhttp makes for a request
+	// Like the span that otelhttp makes for a request.
 	request, span := otel.Tracer("quickstart").Start(ctx, "place order 42")
 	err := s.orders.Mutex(lockName).Do(request, func(leased context.Context, _ *lock.Lease) error {
 		s.title("2. While orders works, lockdog renews the lock, every second.")

@@ -17,7 +17,7 @@ const chunkSize = 64 << 10
 type link struct {
 	id             int
 	client, server net.Conn
-	// for a pipe: until the client sends something after the commands that start a connection
+	// greeting: this is a pipe, and the client has sent only commands that start a connection.
 	greeting atomic.Bool
 
 	once sync.Once

@@ -1,4 +1,4 @@
-// Package fleet reads all locks in a Redis: who holds them and who waits for them. It sees the locks of every program
+// Package fleet reads all locks in a Redis, with their holders and waiters. It sees the locks of every program
 // that uses that Redis, with lockdog or with Redisson. The command lockdog shows what it reads.
 //
 //	reader, err := fleet.New(rdb, "")

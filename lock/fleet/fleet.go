@@ -24,7 +24,7 @@ const (
 	Fair      Kind = "fair mutex" // a mutex with a queue in Redis: a FairMutex that is awaited; Redisson's RFairLock
 	RW        Kind = "rwmutex"    // RWMutex; Redisson's RReadWriteLock
 	Semaphore Kind = "semaphore"  // Semaphore; Redisson's RPermitExpirableSemaphore
-	// UnleasedSemaphore, Latch, or a Semaphore whose permits are all free; only Look finds it
+	// Number is an UnleasedSemaphore, a Latch, or a Semaphore whose permits are all free. Only Look finds it.
 	Number Kind = "number"
 )
 
@@ -39,10 +39,10 @@ type Lock struct {
 	Mode    string   // of an RW: "read" or "write"
 	Holders []Holder // at most Most; none for a Semaphore
 	Held    int      // number of leases; for a Semaphore, of permits held
-	// for a Semaphore the free permits, negative if more are held than it has; for a Number its value
+	// Available is for a Semaphore the free permits, negative if more are held than it has; for a Number its value.
 	Available int
-	// of the lease, if it isn't renewed. Several leases: the longest. Semaphore: until the next permit runs out.
-	// Negative: no end
+	// Remaining is the rest of the lease, if it isn't renewed. Several leases: the longest. Semaphore: until the next
+	// permit runs out. Negative: no end.
 	Remaining time.Duration
 	Waiters   []Waiter // those known to Redis, longest wait first, at most Most
 	Waiting   int      // number of waiters known to Redis
@@ -69,8 +69,8 @@ type Waiter struct {
 	Redisson bool   // a Redisson client
 	TraceID  string // of the acquire
 	SpanID   string // of the acquire
-	// begin of the wait, by the clock of Redis, or of the client if it is from the wait graph; zero for a waiter in a
-	// queue
+	// Since is the start of the wait, by the clock of Redis, or of the client if it is from the wait graph. Zero for a
+	// waiter in a queue.
 	Since time.Time
 }
 

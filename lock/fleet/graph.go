@@ -102,7 +102,7 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 	}
 	earliest := seen.Add(waitgraph.SightingsApart)
 	for took := seen.Sub(began); !next.IsZero(); {
-		// A record that isn't refreshed by then is stale, and no cycle contains a stale record.
+		// A record that isn't refreshed until then is stale, and no cycle contains a stale record.
 		if last := seen.Add(waitgraph.StaleAfter); next.After(last) {
 			next = later(last, earliest)
 		}

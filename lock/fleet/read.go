@@ -28,7 +28,7 @@ type batch struct {
 	*Reader
 	node *redis.Client // that should have the keys
 	now  time.Time     // by the server's clock
-	// return a Lock for each key, and read all keys that may belong to it; otherwise only held and awaited locks
+	// all: return a Lock for each key, and read all keys that may belong to it. Otherwise only held and awaited locks.
 	all   bool
 	moved bool // some keys have left the node
 	keys  []*reading
@@ -189,7 +189,7 @@ func (b *batch) hashes(ctx context.Context) error {
 		if len(fields) == 0 || a.left.Val() == -2 { // deleted in the meantime
 			continue
 		}
-		// the fields show one moment; since the mode was read, the lock may have become one of another kind
+		// All fields are of one moment, later than the mode was read: the lock may have become one of another kind.
 		if cursor == 0 {
 			a.Kind = Mutex
 		}
@@ -224,7 +224,7 @@ func isMode(text any) bool { return text == "read" || text == "write" }
 // parse returns the holders in the fields of a hash, and the value of our field. What it rejects, the scripts reject
 // too: see foreign.lua.
 func (one *reading) parse(fields []string, left time.Duration) (holders []Holder, meta string) {
-	// an owner that IsOwner rejects: allowed only if our field is there; whether that is there
+	// strange is an owner that IsOwner rejects, which is valid only beside our field. noted: that field is there.
 	strange, noted := "", false
 	for i := 0; i+1 < len(fields); i += 2 {
 		owner, text := fields[i], fields[i+1]

@@ -65,7 +65,7 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 		if !b.moved { // after a move we don't know which node to ask
 			listening = append(listening, pipe.PubSubNumSub(ctx, channels...))
 			if redis.UniversalClient(b.node) != b.rdb {
-				// unknown to servers before 7
+				// Servers before 7 don't know this subcommand.
 				listening = append(listening, pipe.PubSubShardNumSub(ctx, channels...))
 			}
 		}

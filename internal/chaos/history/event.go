@@ -34,7 +34,7 @@ const (
 	Freed   = "freed"   // Release has returned Why
 	Over    = "over"    // the lease itself has ended: Why
 	Write   = "write"   // a write to the store with Token; Why: its answer
-	// the process has got everything that it wants once more; it holds nothing and waits for nothing
+	// Idle: the process has got everything that it wants once more. It holds nothing and waits for nothing.
 	Idle    = "idle"
 	Summary = "summary" // what the process's own telemetry says
 
@@ -47,14 +47,14 @@ const (
 	Counted  = "counted" // a count-down of the latch Name begins; there are Room in all
 	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left, of Room in all
 	Peek     = "peek"    // Redis was read between Since and At; Owners held Name
-	// a request that may take the lock for Owner was given up, or a later request was answered; Delay: how long it may
-	// still be executed
+	// Unclear: a request that may take the lock for Owner was given up, or a later request was answered; Delay: how
+	// long it may still be executed
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections: Counts
 	Note    = "note"   // only for the reader
 	Skew    = "skew"   // the servers' clock was set off by Delay
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
-	// from now on the process's Redis client sends the commands for Name to Server; "" means all names
+	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
 	Where    = "where"
 	Complain = "complain" // the process failed at something that must work: Why
 )
@@ -109,7 +109,7 @@ type Event struct {
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
 	Names  []string      `json:"ns,omitempty"`     // all names of the call, if there are several
 	Shared bool          `json:"shared,omitempty"` // others may hold it too, with smaller and with larger tokens
-	// the call is for a number, not for a lock; then calls don't say who holds leases
+	// Apart: the call is for a number, not for a lock. Then calls don't say who holds leases.
 	Apart bool   `json:"apart,omitempty"`
 	Whole bool   `json:"whole,omitempty"` // the call is for a composite lock, whose members have leases too
 	Nest  string `json:"nest,omitempty"`  // the worker holds another lock during the call: see NestOrdered
@@ -169,7 +169,7 @@ func Read(r io.Reader) ([]Event, error) {
 type Violation struct {
 	Check string
 	Name  string // of the lock, if it is about one
-	From  Time   // begin of the relevant part of the timeline
+	From  Time   // start of the relevant part of the timeline
 	To    Time
 	Text  string
 }

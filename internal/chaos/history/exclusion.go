@@ -93,7 +93,7 @@ func Tokens(h *History) (found []Violation) {
 		}
 		ops = slices.Clone(ops)
 		slices.SortFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Token, b.Token) })
-		// earliest return of a call with a larger token than the current one: the loop starts with the largest
+		// The earliest return of a call with a larger token than the current one: the loop starts with the largest.
 		earliest := Time(1<<63 - 1)
 		var ended *Op
 		for i := len(ops) - 1; i >= 0; i-- {

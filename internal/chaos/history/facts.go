@@ -11,7 +11,7 @@ type Facts struct {
 	Grants int
 	Live   int            // leases that were live at some time during a fault
 	Ends   map[string]int // how these ended, according to their Contexts
-	// how long after the begin of the fault, or after the grant if that was later; without released ones
+	// After is how long after the start of the fault, or after the grant if that was later. Without released ones.
 	After   map[string][]time.Duration
 	Forced  int                // calls of ForceUnlock
 	Calls   int                // calls that overlapped with a fault and returned

@@ -113,7 +113,7 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 	return found, undecided
 }
 
-// unsure reports whether a ForceUnlock had begun by then that may have its effect at any later time.
+// unsure reports whether a ForceUnlock that began before the given time may still have its effect after it.
 func unsure(h *History, name string, by Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool { return !f.Sure() && f.From <= by })
 }

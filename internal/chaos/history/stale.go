@@ -35,12 +35,12 @@ func (h *History) confirmed(o *Op, s Event) bool {
 		return false
 	}
 	slack := switchSlack
-	// the process reported no servers, and may have had no CPU to learn of the switch
+	// The process reported no servers, and may have had no CPU to learn of the switch.
 	if len(h.Wheres[o.Call.Proc]) == 0 {
 		slack += time.Duration(h.Stats[o.Call.Proc].Counts[StatLagAll])
 	}
 	return slices.ContainsFunc(o.Untils, func(until Time) bool {
-		// deadline = sentAt + lease - margin, so it was sent even later
+		// deadline = sentAt + lease - margin, so the request was sent even later.
 		return until.Add(-o.Call.Lease) > moved.Add(slack)
 	})
 }

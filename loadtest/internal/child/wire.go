@@ -61,7 +61,7 @@ var (
 	Losses   = telemetry.MetricLosses.Name        // by cause
 	Batch    = telemetry.MetricBatchDuration.Name // histogram: duration of renewal calls
 	Lag      = telemetry.MetricScheduleLag.Name   // histogram: how late they were sent
-	// histogram: share of the lease used up at each renewal; 1 s is all of it
+	// Utilization: histogram of the share of the lease used up at each renewal; 1 s is all of it.
 	Utilization = telemetry.MetricUtilization.Name
 )
 

@@ -26,7 +26,7 @@ type Verdict struct {
 	Known bool // it was measured
 	Met   bool
 	Got   float64 // what is compared with Limit: the figure, or the ratio of medians
-	// how far it is better than the limit, relative to the limit; negative: missed; 0 if the limit is 0
+	// By is how far Got is better than Limit, relative to Limit. Negative: missed. 0 if Limit is 0.
 	By        float64
 	Value     float64 // the figure
 	BaseValue float64

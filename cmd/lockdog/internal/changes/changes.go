@@ -29,9 +29,9 @@ type Seen struct {
 	LongestWait time.Time
 	WaitsLonger bool
 
-	began   time.Time     // begin of the look that read it
+	began   time.Time     // start of the look that read it
 	longest time.Duration // maximum remaining time of this grant's lease in any look
-	// this grant's lease ends earlier than an earlier look found, as after a release with WithMinHold
+	// shortened: this grant's lease ends earlier than an earlier look found, as after a release with WithMinHold.
 	shortened bool
 	firstSeen map[string]time.Time // by owner, for waiters in a queue
 }
@@ -80,7 +80,7 @@ const mostUnseen = 200_000
 // Tracker remembers what the last looks found. Its zero value is ready to use.
 type Tracker struct {
 	known    map[string]Seen // by key
-	complete time.Time       // begin of the last complete look; zero: none yet
+	complete time.Time       // start of the last complete look; zero: none yet
 	most     int             // not 0: used instead of mostUnseen, for tests
 	waits    waitTime
 }
@@ -193,7 +193,7 @@ func ended(was Seen, began, at time.Time) Event {
 	if remaining < 0 {
 		return e
 	}
-	// Redis computed the remaining time between the begin of that look and the moment was.At, so the end is between
+	// Redis computed the remaining time between the start of that look and the moment was.At, so the end is between
 	// these:
 	earliest, latest := was.began.Add(remaining), was.At.Add(remaining)
 	switch {

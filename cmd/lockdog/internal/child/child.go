@@ -68,7 +68,7 @@ type Child struct {
 	terminal *terminal // nil: the command has none
 	resumed  func() bool
 	guard    *exec.Cmd
-	// descendants other than the guard's: a script may have started some before it became this program
+	// others are the descendants other than the guard's. A script may have started some before it became this program.
 	others   map[int]bool
 	done     chan struct{}
 	gone     chan struct{} // closed when the guard and everything that it left have ended

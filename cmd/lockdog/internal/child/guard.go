@@ -22,7 +22,7 @@ const guardEnv = "LOCKDOG_GUARD"
 const (
 	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
 	slack = 100 * time.Millisecond
-	// between two kills: a process that is left may have started another one in the meantime
+	// killPause is the time between two kills: a process that is left may have started another one.
 	killPause = 5 * time.Millisecond
 
 	// lookAtClock is the maximum time between two looks at the clock: while a machine sleeps, timers stand still but
@@ -73,7 +73,7 @@ type guarding struct {
 
 	askAt  int64
 	killAt int64
-	grace  int64 // from askAt to killAt if lockdog is gone
+	grace  int64 // from Ask to Kill of the last limit; used when lockdog is gone
 
 	asked     bool // the command was asked to end: killAt can't become later any more
 	ended     bool // the command has ended; what it started may continue, unless asked

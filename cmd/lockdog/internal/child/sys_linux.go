@@ -34,7 +34,7 @@ func descendants(without map[int]bool) (all []int) {
 		return nil
 	}
 	for queue := []int{self}; len(queue) > 0; queue = queue[1:] {
-		// an error: it has ended, and its children have another parent
+		// After an error there are no threads: the process has ended, and its children have another parent.
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", queue[0]))
 		for _, thread := range threads {
 			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", queue[0], thread.Name()))

@@ -15,7 +15,7 @@ import (
 const (
 	probeLease = 5 * time.Second
 	renewLease = 3 * time.Second // of locks that are held until a renewal
-	// maximum time from a release to the grant; a waiter that isn't woken tries at the end of the lease
+	// wakeWithin is the maximum from a release to the grant. A waiter that isn't woken tries at the end of the lease.
 	wakeWithin = probeLease / 2
 	lookEvery  = 5 * time.Millisecond
 )

@@ -15,7 +15,7 @@ import (
 type check struct {
 	about string // the subject
 	id    string // of the finding
-	// names of the facts that it needs; if one is missing, or after an error, the result is unknown. "": it judges the
+	// needs has the names of facts. If one is missing, or after an error, the result is unknown. "": it judges the
 	// error itself
 	needs string
 	found string // what is found if no case says something else; "": no finding

@@ -55,7 +55,7 @@ type picture struct {
 	now  time.Time
 	last Reading // complete or not
 	any  bool    // there has been a reading
-	// begin of the first incomplete reading after the last complete one; zero: the last is complete
+	// failing is the start of the first incomplete reading after the last complete one. Zero: the last is complete.
 	failing time.Time
 	events  []changes.Event // newest last; never changed in place, because a paused screen may show it
 	sum     summary
@@ -64,8 +64,8 @@ type picture struct {
 // summary counts the locks of a reading.
 type summary struct {
 	held, awaited int
-	oldest        time.Time // begin of the oldest hold; zero: unknown
-	waited        time.Time // begin of the longest wait; zero: unknown
+	oldest        time.Time // start of the oldest hold; zero: unknown
+	waited        time.Time // start of the longest wait; zero: unknown
 	longer        bool      // that wait may have begun earlier
 }
 

@@ -47,10 +47,10 @@ type Result struct {
 	Times   hist.Hist `json:"times"`   // of operations; for Shared only the waits
 	Handed  int64     `json:"handed"`  // for Shared: grants to another goroutine than the previous grant
 	Between int64     `json:"between"` // for Shared: grants to another process than the previous grant
-	// time from the release to the grant for Between, if the new holder was waiting
+	// Handoffs has the time from the release to the grant for Between, if the new holder was waiting.
 	Handoffs hist.Hist `json:"handoffs"`
 	Window   Handed    `json:"in_window"` // Handed and Between in the window
-	// goroutines whose operation didn't end within the grace, although no other began
+	// Stuck is the number of goroutines whose operation didn't end within the grace, although no other began.
 	Stuck    int             `json:"stuck"`
 	Unserved int             `json:"unserved"` // goroutines without an operation in the window, or stuck after it
 	Overlaps int64           `json:"overlaps"` // more than 0: two holders at the same time, in all processes together
