@@ -13,10 +13,9 @@ type Acquirer struct {
 	*backend.Script
 	keys    layout
 	holding Holding
-	more    func(r *Request, a AcquireArgs) // adds the arguments that not all have
+	more    func(r *Request, a AcquireArgs) // adds the arguments of this script only; nil: there are none
 }
 
-// The scripts that acquire.
 var (
 	Acquire = &Acquirer{
 		Script: load("acquire", "clock", "token", "holder", "owner", "foreign", "marks"), keys: lockAndCounter,
@@ -28,7 +27,9 @@ var (
 		},
 	}
 	FairAcquire = &Acquirer{
-		Script: load("fair_acquire", "clock", "token", "holder", "owner", "foreign", "marks", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		Script: load("fair_acquire",
+			"clock", "token", "holder", "owner", "foreign", "marks", "after", "tell", "fair_queue", "fair_expiry"),
+		keys: fairKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
 		},
@@ -49,13 +50,14 @@ var (
 		},
 	}
 	SemaphoreAcquire = &Acquirer{
-		Script: load("semaphore_acquire", "clock", "token", "after", "tell", "number", "permits"), keys: permitKeys, holding: HoldsPermit,
-		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
+		Script: load("semaphore_acquire", "clock", "token", "after", "tell", "number", "permits"), keys: permitKeys,
+		holding: HoldsPermit,
+		more:    func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
 	}
 	LatchWait = &Acquirer{Script: load("latch_wait", "clock", "number"), keys: lockKey}
 )
 
-// AcquireArgs are what these scripts are told. Each takes what it needs.
+// AcquireArgs are the arguments of these scripts. Each script uses the fields that it needs.
 type AcquireArgs struct {
 	Lock
 	Owner       string
@@ -63,12 +65,12 @@ type AcquireArgs struct {
 	Traceparent string
 	Publish     any // the command to publish with: a string, boxed
 
-	Entries Entries       // of a Mutex: what is added is for the one who asks
-	Keep    time.Duration // of a FairMutex or a writer: for how long its place in the queue is kept until it asks again, 0: it takes none
-	Under   string        // of a reader: the owner of the write lease that its caller has
-	Waited  time.Duration // of a reader: since it first asked
-	Permits int           // of a semaphore without leases: how many
-	Spent   []string      // of a semaphore without leases: receipts that are to be deleted
+	Entries Entries       // Mutex: Add is the entry of Owner
+	Keep    time.Duration // FairMutex, writer: how long its place in the queue lasts without another call; 0: no place
+	Under   string        // reader: the owner of the write lease that its caller holds
+	Waited  time.Duration // reader: since its first call
+	Permits int           // semaphore without leases: how many
+	Spent   []string      // semaphore without leases: receipts to delete
 }
 
 // Args makes r a call of the script.
@@ -89,15 +91,17 @@ type AcquireReply struct {
 	Late    bool  // the call came after its not-after, and wrote nothing
 	Now     int64 // Redis's time, µs
 
-	Token int64 // when granted
-	Left  int64 // when granted: what is left for others, if it can be shared
+	Token int64 // if granted
+	Left  int64 // if granted by a semaphore: the number of permits that are left
 
-	Owner       string        // of the holder, when not granted
-	Remaining   time.Duration // of its lease; negative: none will run out. When granted: of the next lease that runs out, if it can be shared
-	Traceparent string        // of the holder's acquire
+	Owner string // of the holder, if not granted
+	// Remaining is the rest of the holder's lease; after a grant by a semaphore, of the lease that ends first.
+	// Negative: no lease will end.
+	Remaining   time.Duration
+	Traceparent string // of the holder's acquire
 }
 
-// ParseAcquire reads the reply of acquire.lua and of all scripts that acquire one lock.
+// ParseAcquire parses the reply of any script that acquires one lock.
 func ParseAcquire(reply any) (AcquireReply, error) {
 	if now, ok := reply.(int64); ok && now > LeastTime {
 		return AcquireReply{Granted: true, Now: now, Token: now, Left: 1, Remaining: -1}, nil
@@ -113,7 +117,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		if err != nil {
 			return AcquireReply{}, err
 		}
-		r.Granted, r.Token, r.Left, r.Remaining = true, nums[2], 1, -1 // there may be more
+		r.Granted, r.Token, r.Left, r.Remaining = true, nums[2], 1, -1
 		if _, more, err := ints(reply, 5); err == nil {
 			r.Left, r.Remaining = more[3], Millis(more[4])
 		}
@@ -137,18 +141,18 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 	return AcquireReply{}, unreadable(reply)
 }
 
-// MetaField is the field of a lock's hash that has more about its holder. Redisson's scripts don't look at it.
+// MetaField is the field of a lock's hash with its holder's token and traceparent. Redisson's scripts ignore it.
 const MetaField = "@lockdog"
 
-// marks are what may stand before the token in that field: a release of the lock has to look for waiters. See acquire.lua.
+// marks may precede the token in that field. They say that a release has to look for waiters: see acquire.lua.
 const marks = "+~"
 
-// ParseMarks reports whether, at its release, clients are to be looked for in the wait set, and in the queue of a FairMutex.
+// ParseMarks reports whether a release has to look for waiters in the wait set, and in the queue of a FairMutex.
 func ParseMarks(s string) (waiting, queued bool) {
 	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, marks)
 }
 
-// ParseMeta reads that field. Anybody may have written it: what doesn't parse counts as absent.
+// ParseMeta parses that field. Anybody may have written it: text that doesn't parse counts as absent.
 func ParseMeta(s string) (token int64, traceparent string) {
 	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
 	token, err := strconv.ParseInt(text, 10, 64)

@@ -1,32 +1,32 @@
--- Takes a free lock for one owner, or says who holds it.
+-- Takes a free lock for one owner, or returns its holder. Step 1 of the protocol in lock/internal/waitset/waitset.go.
 --
--- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '[+[~]]<token>[ <traceparent>]'; with '+' the release looks at KEYS[3],
---          with '~' at the queue of a FairMutex (see fair_acquire.lua)
+-- KEYS[1]  the lock: a hash of owner -> count, and of '@lockdog' -> '[+[~]]<token>[ <traceparent>]'. With '+' a release
+--          looks for waiters in KEYS[3], with '~' also in the queue of a FairMutex (see fair_acquire.lua)
 -- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
--- KEYS[3]  the clients that wait: a sorted set of entry -> since when, µs; only for one that hears of releases. See next.lua
+-- KEYS[3]  the lock's wait set: a sorted set of the entries of waiting clients -> since when, µs; left out by a client
+--          without an entry. See next.lua
 -- ARGV[1]  owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  only with KEYS[3]: the client's entry, while this owner waits: '<tag>', at which it may be called; or, where a release may grant
---          it the lock, '<tag> <for how long it trusts that, ms> <traceparent, or '-'> <owner>'
--- ARGV[6]  the server time in µs since when it waits, or at which it last got the lock; 0 = it has just begun
--- ARGV[7]  the entry that the client had until now; '' = the same, or none
+-- ARGV[5]  only with KEYS[3]: the client's entry while this owner waits: '<tag>' if a release may only call the client;
+--          '<tag> <time of trust, ms> <traceparent, or '-'> <owner>' if a release may grant it the lock
+-- ARGV[6]  the server time in µs when the client began to wait, or last had the lock; 0 = now
+-- ARGV[7]  the entry that the client had before; '' = the same, or none
 --
 -- Returns  now                                                granted, and the time is the token
 --          {1, now, token}                                    granted; the clock was behind the last token
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
--- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua,
--- holder.lua, owner.lua, foreign.lua and marks.lua.
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
 local hash = redis.call('hgetall', KEYS[1])
 local mark = KEYS[3] and '+'
 local holder, meta, own
 if #hash > 0 then
   holder, meta, own = holderOf(hash, ARGV[1])
   if string.byte(meta, 2) == fairMark then
-    mark = '+~' -- a second run for one owner keeps it
+    mark = '+~' -- a second run for one owner keeps the mark
   end
 end
 local tooLate = late(ARGV[3])
@@ -36,8 +36,8 @@ if #hash > 0 and not own then
     return alien
   end
   local left = redis.call('pttl', KEYS[1])
-  -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
-  -- the release wakes all, too.
+  -- A holder without '@lockdog' is Redisson's: it wakes all. If a write is refused (a full Redis, an ACL), the call
+  -- goes on: the release then wakes all, too.
   local mark, fair = string.byte(meta, 1, 2)
   if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not others(KEYS[3])) then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
@@ -71,11 +71,11 @@ if mark and not (mark == '+' and others(KEYS[3])) then
 end
 redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', meta)
 local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
-if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the lock would stay for ever
+if type(set) == 'table' then -- an ACL may forbid PEXPIRE, and a lock without an expiry would stay for ever
   redis.call('del', KEYS[1])
   return set
 end
-if KEYS[3] then -- when it releases the lock, the client enters its next waiter
+if KEYS[3] then -- when the client releases the lock, it adds an entry for its next waiter
   redis.pcall('zrem', KEYS[3], ARGV[5], ARGV[7])
 end
 if token == now then

@@ -1,11 +1,13 @@
--- Takes several locks, as acquire.lua takes one, with commands that take many keys: a command takes Redis less time than Lua's call of it does.
+-- Takes several locks, as acquire.lua takes one, with commands that take many keys: Lua's call of a command takes
+-- longer than the command itself.
 --
--- KEYS and ARGV are those of batch.lua: the key or argument j of the operation i, counted from 1, stands at first[j] + i * step[j].
+-- KEYS and ARGV are those of batch.lua: key or argument j of operation i, both from 1 on, is at first[j] + i * step[j].
 --
--- Returns  the answers to those that it took. The others are left to acquire.lua: those for which the time can't be the token; and all, when
---          one of the locks is held, when they have other keys than a lock and a counter of its own each, and when they come too late, or
---          their not-after isn't the same. Where a step is refused, everything is left to it: to run it again for an owner who has the lock
---          is safe.
+-- Returns  the replies to the operations that were done. batch.lua then runs acquire.lua for the others:
+--          - an operation whose token can't be the time
+--          - all, if one of the locks is held; if the keys aren't a lock and a token counter of the operation's own; if
+--            the not-after has passed, or isn't the same for all
+--          - all, if a command was refused: to run acquire.lua for an owner that has the lock already is safe
 local lock, counter = firstKey[1], firstKey[2]
 if #firstKey ~= 2 or keyStep[2] == 0 or argStep[3] ~= 0 or late(ARGV[firstArg[3]])
     or redis.call('exists', unpack(KEYS, lock + 1, lock + count)) > 0 then
@@ -16,8 +18,8 @@ local done, drawn, tokens, n = {}, {}, {}, 0
 for i = 1, count do
   local key, before = KEYS[counter + i], last[i]
   if not drawn[key] and (before and follow(before) == now
-      or not before and redis.call('exists', key) == 0) then -- where it holds something else, MSET would do away with that
-    drawn[key] = true -- which also leaves a lock's second acquire to acquire.lua
+      or not before and redis.call('exists', key) == 0) then -- MSET would overwrite a key of another type
+    drawn[key] = true -- a second acquire of the same lock has the same counter: it is left to acquire.lua
     tokens[n + 1], tokens[n + 2] = key, nowText
     n = n + 2
     done[i] = now

@@ -1,8 +1,8 @@
--- What a script does once its effect can't be undone any more: nothing of it may make the script fail, for an error answer says that nothing
--- was done. It returns the text of what the server refused, nil if nothing.
+-- after runs steps after the effect of a script, which can't be undone. It returns the error's text, nil if there is
+-- none, and never raises an error: an error reply would mean that nothing was done.
 local function after(steps)
   local ran, err = pcall(steps)
   if not ran then
-    return type(err) == 'table' and err.err or err -- in Redis 6.2 it is a string
+    return type(err) == 'table' and err.err or err -- in Redis 6.2 err is a string
   end
 end

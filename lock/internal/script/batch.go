@@ -2,10 +2,15 @@ package script
 
 import "github.com/lockdog/lockdog/lock/internal/backend"
 
-// Batch runs several calls of the scripts in batched, which are functions in it. It has shorter ways for many calls of one script.
+// Batch is a script that runs several calls of the scripts in batched. Each of these is a function in it; for many
+// calls of acquire or release it has a second function, which takes fewer commands.
 var (
-	batched = map[*backend.Script]any{Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over"}
-	Batch   = build("batch", read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"), "local operations, together = {}, {}\n",
+	batched = map[*backend.Script]any{
+		Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over",
+	}
+	Batch = build("batch",
+		read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
+		"local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", read("acquire")),
 		function("operations.release", "KEYS, ARGV", read("entry"), release()),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),
@@ -14,20 +19,20 @@ var (
 		read("batch"))
 )
 
-// columns are what batch.lua says of where the keys and arguments stand.
+// columns are the parameters by which batch.lua says where the keys and arguments are.
 const columns = "count, firstKey, keyStep, firstArg, argStep"
 
 // Batchable reports whether the request can be one of a batch.
 func (r *Request) Batchable() bool { return batched[r.Script] != nil }
 
-// BatchArgs are what one call of batch.lua is told. They may be used again.
+// BatchArgs are the keys and arguments of a call of batch.lua. They may be reused for another call.
 type BatchArgs struct {
 	keys  []string
 	boxed []any
 	args  []any
 }
 
-// The letters of batch.lua.
+// The letters of batch.lua for a key or an argument: all requests have the same, or each has its own.
 const (
 	common = '='
 	own    = '.'
@@ -38,7 +43,7 @@ type Batched interface{ request() *Request }
 
 func (r *Request) request() *Request { return r }
 
-// Pack puts requests into the batch. It changes their order: those that are alike come together.
+// Pack puts requests into the batch. It changes their order: calls of one script come one after the other.
 func Pack[R Batched](b *BatchArgs, requests []R) {
 	b.keys, b.boxed, b.args = b.keys[:0], b.boxed[:0], append(b.args[:0], 0)
 	for left := requests; len(left) > 0; {
@@ -79,7 +84,8 @@ func Pack[R Batched](b *BatchArgs, requests []R) {
 	}
 }
 
-// column returns the letter of one key or argument, and whose are sent: that of every request, or one if all have the same.
+// column returns the letter of one key or argument, and the requests whose value is sent: all, or the first if all have
+// the same value.
 func column[R Batched](requests []R, same func(*Request) bool) (letter byte, sent []R) {
 	for _, each := range requests {
 		if !same(each.request()) {
@@ -89,7 +95,8 @@ func column[R Batched](requests []R, same func(*Request) bool) (letter byte, sen
 	return common, requests[:1]
 }
 
-// Call is the call of the batch. With unnamed its keys are in its arguments: in a cluster the keys that a script declares have to be of one slot.
+// Call returns the call of the batch. With unnamed, the keys are in its arguments: in a cluster all keys that a call
+// declares must be in one slot.
 func (b *BatchArgs) Call(unnamed bool) backend.Call {
 	if !unnamed {
 		return backend.Call{Script: Batch, Keys: b.keys, Boxed: b.boxed, Args: b.args}
@@ -99,14 +106,15 @@ func (b *BatchArgs) Call(unnamed bool) backend.Call {
 	return backend.Call{Script: Batch, RouteKey: b.keys[0], Args: b.args}
 }
 
-// Reset lets go of what is in the batch.
+// Reset drops the references to the keys and arguments.
 func (b *BatchArgs) Reset() {
 	clear(b.keys)
 	clear(b.boxed)
 	clear(b.args)
 }
 
-// ParseBatch reads the reply for n requests, and hands each its own: batch.lua sends one for all in a row that have the same, after their number.
+// ParseBatch parses the reply for n requests, and calls each with the reply of each request. In the batch's reply,
+// equal replies of successive requests stand once, after their number.
 func ParseBatch(reply any, n int, each func(i int, reply any)) error {
 	replies, _ := reply.([]any)
 	done := 0

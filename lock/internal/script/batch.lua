@@ -1,17 +1,21 @@
--- Runs several operations, each as if it were alone: the scripts named in 'operations'. Those of one script come together. What all of them
--- have in common is sent once, for reading it again and again would take as long as the commands do; and where 'together' has a shorter way
--- for all of them, that is tried first.
+-- Runs several operations, each as if it were alone. An operation is a call of a script, which is a function in
+-- 'operations'. If 'together' has a function for many operations of the script, that is tried first.
 --
--- KEYS  the keys of the operations, and
--- ARGV  0, or the place in ARGV where the keys begin, in place of KEYS: in a cluster, where no command may take keys of several slots. Then
---       the operations' arguments: of each script first its name, the number of operations, and a letter for each key and for each argument:
---       '=' all have the same, '.' each has its own. Then, for one letter after the other, the one value or each operation's.
+-- KEYS  the keys of the operations, in the form of the arguments below
+-- ARGV  0, or the index in ARGV at which the keys begin instead of KEYS: in a cluster no command may have keys of
+--       several slots. Then, for each script:
+--         its name
+--         the number of its operations
+--         a letter for each key: '=' all operations have the same, '.' each has its own
+--         a letter for each argument
+--         for each argument its value, if it is the same for all, or the value of each operation
+--       A value that all have is sent once: to read it for each operation would take as long as the commands.
 --
--- Returns  the answer of each operation, or the text of its error: one for all in a row that have the same, after their number
+-- Returns  {n, reply, ...}: n successive operations have that reply; the reply of one that failed is the error's text
 local answers, answered, previous = {}, 0
 
--- columns says where in what was sent the values of each letter stand: that of the operation i at first + i * step. It puts the values
--- that all have in their places, and returns which are left, and where the next columns begin.
+-- columns finds the values of each letter in sent, from the index at on: that of operation i is at first + i * step. It
+-- writes the values that all operations have into places. It also returns the indices of the others, and the end.
 local function columns(letters, sent, at, count, places)
   local first, step, own = {}, {}, {}
   for i = 1, #letters do
@@ -33,7 +37,7 @@ if ARGV[1] ~= '0' then
 end
 while arg <= last do
   local name, count = ARGV[arg], tonumber(ARGV[arg + 1])
-  local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
+  local keys, args = {}, {} -- reused for each operation: new tables would cost as much as a command
   local firstKey, keyStep, ownKeys, firstArg, argStep, ownArgs
   firstKey, keyStep, ownKeys, key = columns(ARGV[arg + 2], named, key, count, keys)
   firstArg, argStep, ownArgs, arg = columns(ARGV[arg + 3], ARGV, arg + 4, count, args)
@@ -61,7 +65,8 @@ while arg <= last do
       _, answer = pcall(run, keys, args)
     end
     if type(answer) ~= 'number' then
-      if type(answer) == 'table' and answer.err then -- as text: at some errors within a list go-redis stops reading, and keeps the connection
+      if type(answer) == 'table' and answer.err then
+        -- As text: at some errors in a list go-redis stops reading, and reuses the connection all the same.
         answer = answer.err
       end
       local refused = demoted(answer)

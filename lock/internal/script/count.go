@@ -1,16 +1,16 @@
 package script
 
-// Count reads the number of a semaphore or a latch.
+// Count is a script that reads the number of a semaphore or a latch.
 var Count = load("count", "number", "permits")
 
 // Counting is what a call of count.lua counts.
 type Counting uint8
 
-// The ways to count.
+// The last two are for a semaphore with leases.
 const (
 	CountNumber    Counting = iota // the number alone
-	CountAvailable                 // of a semaphore with leases: the permits whose lease has run out, too
-	CountTotal                     // of a semaphore with leases: all that are held, too
+	CountAvailable                 // the number and the permits whose lease has run out
+	CountTotal                     // the number and all permits that were taken
 )
 
 // CountArgs makes r a call of count.lua.
@@ -25,7 +25,6 @@ func CountArgs(r *Request, key string, what Counting) {
 	}
 }
 
-// ParseCount reads the reply.
 func ParseCount(reply any) (int, error) {
 	n, ok := reply.(int64)
 	if !ok {

@@ -1,15 +1,14 @@
--- What a release begins with: the owner's entry in the lock, and what its '@lockdog' says; either may be missing. It comes after channel.lua,
--- marks.lua and tell.lua.
+-- The beginning of a release: it reads the owner's field of the lock, and '@lockdog'. Either may be missing.
 local channel = tagged(channels, KEYS[1])
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 local mark, fair = string.byte(found[2] or '', 1, 2)
 local othersWait, fairWaits = mark == waitMark, fair == fairMark
-local listening -- to the channel; nil = not counted
-local refused -- the text of what the server refused of the steps that tell of the release
-local nextClient, calledAt -- the tag of the client that is to be called, and the time, as text
-local given -- the lock has been given to somebody else, and taken back
+local listening -- the number of the channel's subscribers; nil = not counted
+local refused -- the text of the server's error to a step that notifies waiters
+local nextClient, calledAt -- the tag of the client to call, and the time, as text
+local given -- the lock was given to another owner, and taken back
 
--- settle brings the set of those that wait up to date, once the lock is given back: what refuses that must leave the set as it was.
+-- settle updates the wait set. It is called after the lock was given back: if that fails, the set must be unchanged.
 local takeOut, add = ARGV[6] or '', ARGV[7] or ''
 local settle
 if takeOut ~= '' then

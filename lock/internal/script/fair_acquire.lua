@@ -1,27 +1,27 @@
--- Takes a free lock for one owner if nobody waits before it, or puts the owner into the queue and says who holds the lock.
+-- Takes a free lock for one owner if no waiter is before it. Otherwise enters the queue and returns the lock's holder.
 --
 -- KEYS[1]  the lock: as for acquire.lua
 -- KEYS[2]  the token counter of the lock's slot
 -- KEYS[3]  the queue: a list of owners
 -- KEYS[4]  Redisson's deadlines: a sorted set of owner -> ms
--- KEYS[5]  until when a waiter of ours is taken to be alive: a sorted set of owner -> ms
+-- KEYS[5]  until when each waiter of ours counts as alive: a sorted set of owner -> ms
 -- ARGV[1]  owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  for how many ms its place in the queue is kept unless it asks again; 0 = it doesn't wait
--- ARGV[6]  channel that the next in the queue listens on, less ':<owner>'
+-- ARGV[5]  how long its place in the queue lasts without another call, ms; 0 = it doesn't wait
+-- ARGV[6]  the lock's channel; a waiter in the queue listens on that .. ':<owner>'
 -- ARGV[7]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  as acquire.lua; of a lock that is free but somebody else's turn, the holder is '' and the remaining
---          time that of the other's place.
+-- Returns  as acquire.lua. If the lock is free but another waiter is before the owner, the holder is '' and the
+--          remaining time is that of the waiter's place
 --
--- Redisson knows KEYS[4] only, by which a waiter leaves the queue when its deadline is past; and each grant to a
--- waiter of its own brings all deadlines forward by 300 s. So ours have as many times 300 s more than they need as
--- there are waiters of Redisson's before them.
+-- Redisson only knows KEYS[4]. It removes a waiter whose deadline has passed, and at each grant to a waiter of its
+-- own it subtracts 300 s from all deadlines. So the deadline of a waiter of ours has 300 s extra for each waiter of
+-- Redisson's before it.
 --
--- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
--- script has it from the start. It comes after clock.lua, token.lua, holder.lua, marks.lua, after.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- With the mark '+~', any script that frees the lock looks at the queue. A grant by this script has the mark from the
+-- start. The lock of another holder gets it when a waiter of ours enters the queue.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
@@ -43,7 +43,8 @@ local function number(n) return string.format('%.0f', n) end
 local head, place, cleared = first(queue, ms, ARGV[1])
 
 if own or #hash == 0 and (not head or head == ARGV[1]) then
-  local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1]) -- it is in neither where Redisson took it out, or the queue was lost
+  -- A waiter isn't known any more if Redisson removed it, or the queue was lost.
+  local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1])
   local token
   token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
@@ -68,7 +69,7 @@ local left = #hash > 0 and redis.call('pttl', KEYS[1])
 local keep = tonumber(ARGV[5])
 if keep > 0 then
   local known = redis.call('zscore', queue.deadlines, ARGV[1])
-  -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
+  -- Dead waiters of ours are removed anywhere in the queue, 16 per call at most: LREM reads the queue.
   local dead = redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)
   if not known then
     for _, key in ipairs({queue.deadlines, queue.alive}) do
@@ -76,8 +77,9 @@ if keep > 0 then
     end
   end
   local before = 0
-  -- The list is read only if there are more deadlines than live waiters of ours: the others are of Redisson's waiters, or of dead ones. The dead
-  -- must not be counted as ours: one that Redisson removed has no deadline any more but is still in queue.alive, and would hide one of Redisson's.
+  -- The list is read only if there are more deadlines than live waiters of ours: the other deadlines are of Redisson's
+  -- waiters, or of dead ones. Dead waiters of ours don't count: one that Redisson removed is still in queue.alive but
+  -- has no deadline, and would hide a waiter of Redisson's.
   if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
     for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
       if waiter == ARGV[1] then
@@ -98,7 +100,7 @@ if keep > 0 then
       redis.call('zadd', queue.deadlines, 0, ARGV[1])
       redis.call('zadd', queue.alive, 0, ARGV[1])
     end
-    if redis.call('pttl', queue.alive) < keep then -- past it nobody in it is alive
+    if redis.call('pttl', queue.alive) < keep then -- after the longest place no waiter in it is alive
       redis.call('pexpire', queue.alive, keep)
     end
     redis.call('zadd', queue.deadlines, number(ms + before * patience + keep), ARGV[1])
@@ -113,7 +115,8 @@ if keep > 0 then
     return redis.error_reply(refused)
   end
   lengthen(queue, ms)
-  if meta ~= '' and string.byte(meta, 2) ~= fairMark then -- that this is refused (a full Redis) is no reason to fail: it asks again
+  -- If a full Redis refuses the mark, the call goes on: the waiter asks again.
+  if meta ~= '' and string.byte(meta, 2) ~= fairMark then
     redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == waitMark and string.sub(meta, 2) or meta))
   end
 end
@@ -121,7 +124,7 @@ end
 if #hash > 0 then
   return {0, now, left, holder, meta}
 end
-if cleared then -- nobody has told it
+if cleared then -- the new head wasn't notified
   tell(ARGV[7], ARGV[6] .. ':' .. head, '0')
 end
 return {0, now, place - ms, '', ''}

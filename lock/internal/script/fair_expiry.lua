@@ -1,10 +1,11 @@
--- Redisson gives a queue no expiry, and its scripts keep the one that they find. Without one, a waiter of ours that died last would leave two keys
--- for ever. It comes after fair_queue.lua. That a step is refused is no reason to fail: nobody waits for it.
+-- The expiry of a FairMutex's queue. Redisson sets none, but keeps one that is set. Without an expiry, two keys would
+-- stay for ever if the last waiter was ours and died. A command that is refused doesn't fail the script.
 local hour = 3600000
 
--- lengthen lets the queue expire half a day after the last deadline in it, or later. Every question of a waiter of ours does it anew, so no waiter
--- that is in the queue by then loses its place. The half day is for those of Redisson's that come later, when all of ours are dead: a
--- queue without waiters doesn't exist, so only one that never gets empty for so long is cut, once.
+-- lengthen makes the queue expire 12 to 24 hours after its last deadline. Each call of a waiter of ours does so, so no
+-- waiter loses its place that is in the queue then. The 12 hours are for Redisson's waiters that come when all of ours
+-- are dead. An empty queue doesn't exist and has no expiry, so only a queue that isn't empty for so long is lost, and
+-- only once.
 local function lengthen(queue, ms)
   pcall(function()
     local last = redis.call('zrange', queue.deadlines, -1, -1, 'withscores')[2]
@@ -17,7 +18,7 @@ local function lengthen(queue, ms)
   end)
 end
 
--- restore takes the expiry away when the last waiter of ours has left the queue, and Redisson's are left in it.
+-- restore removes the expiry when the last waiter of ours has left the queue and waiters of Redisson's are in it.
 local function restore(queue)
   pcall(function()
     if redis.call('zcard', queue.alive) == 0 and redis.call('zcard', queue.deadlines) > 0 then

@@ -1,2 +1,2 @@
--- A release of a lock for which a FairMutex is waited for. It comes after entry.lua and fair_wake.lua, and only where the mark is.
+-- The part of a Mutex's release that runs if the lock's mark says that a FairMutex with its name has waiters.
 wakeFair(KEYS[1], ARGV[2], channel)

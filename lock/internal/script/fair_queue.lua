@@ -1,22 +1,23 @@
--- What scripts that look at the queue of a FairMutex share. A queue is a table of three keys: waiters, deadlines and alive are KEYS[3], KEYS[4] and
--- KEYS[5] of fair_acquire.lua. It comes after owner.lua.
+-- The queue of a FairMutex: a table of the keys waiters, deadlines and alive, which are KEYS[3], KEYS[4] and KEYS[5] of
+-- fair_acquire.lua. Needs owner.lua.
 
--- checkWaiter fails where what is in the queue is no waiter: what others keep there is left alone.
+-- checkWaiter raises an error if an element of the queue isn't a waiter: the key is another program's, and isn't
+-- changed.
 local function checkWaiter(name)
   if name and not isOwner(name) then
     error({err = 'WRONGTYPE The key of the queue holds other things'})
   end
 end
 
--- leave takes a waiter out of the queue. One that is left in the list alone counts as dead.
+-- leave removes a waiter. If it fails in the middle, the waiter is left in the list alone, and counts as dead.
 local function leave(queue, waiter)
   redis.call('zrem', queue.deadlines, waiter)
   redis.call('zrem', queue.alive, waiter)
   redis.call('lrem', queue.waiters, 1, waiter)
 end
 
--- first returns the head of the queue, the time in ms until which its place is kept, and whether it removed dead waiters before it. The waiter 'me'
--- isn't dead: it is asking.
+-- first returns the head of the queue, the time in ms until which the head's place is kept, and whether dead waiters
+-- were removed before it. The waiter 'me' is alive: it makes this call.
 local function first(queue, ms, me)
   local cleared = false
   while true do

@@ -1,29 +1,30 @@
--- Gives the lock back, and wakes the next in the queue and those that wait for a Mutex of the name; or takes an owner that gives up waiting out of
--- the queue.
+-- Releases the lock, and wakes the next in the queue and the waiters for a Mutex with the same name; or removes an
+-- owner that gives up waiting from the queue.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  unused: all scripts of a kind take the same keys
 -- KEYS[3]  the queue, see fair_acquire.lua
 -- KEYS[4]  Redisson's deadlines
--- KEYS[5]  until when a waiter of ours is taken to be alive
+-- KEYS[5]  until when each waiter of ours counts as alive
 -- ARGV[1]  owner
--- ARGV[2]  channel that waiters for a Mutex listen on; the next in the queue does on that and ':<owner>'
+-- ARGV[2]  channel of the waiters for a Mutex; a waiter in the queue listens on that .. ':<owner>'
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         released
 --          {1, now, text}   released, and a step that wakes the next was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
--- Waiters for a Mutex stand in no queue: whoever asks first gets the lock, and the next in the queue is told first. They are told at every
--- release, for not all of them leave a mark. When the lock is deleted, nothing that is refused fails the release any more.
--- It comes after clock.lua, after.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- Waiters for a Mutex aren't in the queue. The client that asks first gets the lock, so the next in the queue is
+-- notified first. The others are notified at every release, as not all of them leave a mark. After the DEL no refused
+-- command fails the release.
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
 local wake = own or not waits or redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
--- finish takes the owner out of the queue, and wakes the next in it. It returns what was refused of a message.
+-- finish removes the owner from the queue, and wakes the next in it. It returns the error's text if a message was
+-- refused.
 local function finish()
   if waits then
     leave(queue, ARGV[1])
@@ -51,7 +52,7 @@ if waits then
   redis.call('zrem', queue.deadlines, ARGV[1])
 end
 after(finish)
-if wake and not waits then -- its key was deleted, and nobody has been told
+if wake and not waits then -- the lock's key was deleted, and no waiter was notified
   tell(ARGV[3], ARGV[2], '0')
 end
 return {0, now, taken}

@@ -1,10 +1,12 @@
--- wakeFair wakes the next in the queue of the FairMutex that has the lock's name. That a step is refused (by an ACL, or as the slot moves) is no
--- reason to fail: waiters of ours ask by themselves every third of their lease. It comes after channel.lua, tell.lua and fair_queue.lua.
+-- wakeFair wakes the next in the queue of the FairMutex with the lock's name. A command that is refused (by an ACL, or
+-- as the slot moves) doesn't fail the script: waiters of ours ask every third of their lease. Needs channel.lua,
+-- tell.lua and fair_queue.lua.
 local function wakeFair(key, publish, channel)
   pcall(function()
     local time = redis.call('time')
     local head = first({
-      waiters = tagged('redisson_lock_queue:', key), deadlines = tagged('redisson_lock_timeout:', key), alive = tagged('lockdog_fair:', key),
+      waiters = tagged('redisson_lock_queue:', key),
+      deadlines = tagged('redisson_lock_timeout:', key), alive = tagged('lockdog_fair:', key),
     }, time[1] * 1000 + math.floor(time[2] / 1000))
     if head then
       tell(publish, channel .. ':' .. head, '0')

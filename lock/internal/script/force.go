@@ -6,28 +6,29 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// Forcer is a script that takes a lock away from whoever holds it.
+// Forcer is a script that takes a lock away from its holders.
 type Forcer struct {
 	*backend.Script
 	keys    layout
 	channel func(key string) string
 }
 
-// The scripts that force.
 var (
 	force = load("force", "owner", "foreign", "channel", "marks", "tell", "forced", "fair_queue", "fair_wake")
 
 	Force     = &Forcer{force, lockKey, Channel}
 	FairForce = &Forcer{force, fairKeys, Channel}
-	RWForce   = &Forcer{load("rw_force", "clock", "token", "after", "tell", "owner", "number", "rw", "forced"), rwKeys, RWChannel}
+	RWForce   = &Forcer{
+		load("rw_force", "clock", "token", "after", "tell", "owner", "number", "rw", "forced"), rwKeys, RWChannel,
+	}
 )
 
-// ForceArgs are what these scripts are told.
+// ForceArgs are the arguments of these scripts.
 type ForceArgs struct {
 	Lock
 	Publish any    // the command to publish with: a string, boxed
-	Control string // what the control channels begin with
-	Client  string // the client that does this, for the holder to hear of
+	Control string // the prefix of the control channels
+	Client  string // the calling client, to be named to the holder
 }
 
 // Args makes r a call of the script.
@@ -40,11 +41,11 @@ func (s *Forcer) Args(r *Request, a ForceArgs) {
 // ForceReply is the reply of force.lua and rw_force.lua.
 type ForceReply struct {
 	Held    bool
-	Owners  []string // from whom the lock was taken, at most ten
-	Refused error    // the server refused a message
+	Owners  []string // that held the lock, at most ten
+	Refused error    // the server's error to a message, nil: none
 }
 
-// ParseForce reads the reply.
+// ParseForce parses the reply.
 func ParseForce(reply any) (ForceReply, error) {
 	if reply == int64(0) {
 		return ForceReply{}, nil

@@ -1,16 +1,16 @@
--- Takes the lock away from whoever holds it, wakes the waiters and tells the holder.
+-- Deletes the lock, wakes the waiters and notifies the holder.
 --
 -- KEYS[1]  the lock
--- KEYS[3]  of a FairMutex only: its queue, which is then looked at whatever the holder's '@lockdog' says
+-- KEYS[3]  of a FairMutex only: its queue; the first waiter is then woken even if the lock has no mark
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>'
--- ARGV[4]  the client that does this, for the holder to hear of
+-- ARGV[4]  the calling client, to be named to the holder
 --
--- Returns  0 the lock was free; {1, text or nil, owner...} it was held, by those (ten at most); with text, a message was refused with that
---          error. Running it twice is harmless.
+-- Returns  0                           the lock was free
+--          {1, text or nil, owner...}  it was held by these owners (ten at most); text: the error to a message
 --
--- It comes after owner.lua, foreign.lua, channel.lua, marks.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
+-- Safe to run twice.
 local hash = redis.call('hgetall', KEYS[1])
 local alien = #hash > 0 and foreign(hash)
 if alien then

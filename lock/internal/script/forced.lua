@@ -1,5 +1,6 @@
--- tellForced notes an owner whose lock was taken away, unless the field is none, and tells its client, if that is one of ours: first who did it,
--- then the owner alone, for clients that know no more. It returns what the server refused.
+-- tellForced adds an owner whose lock was deleted to held, and notifies its client, nil = none of ours. The first
+-- message names the caller, too; the second one is for versions that only know the owner. It returns the error's text
+-- if a message was refused. Fields that aren't owners are skipped.
 local function tellForced(held, owner, client)
   if owner == '@lockdog' or owner == 'mode' then
     return

@@ -1,9 +1,10 @@
--- give gives the lock of the one who releases it to another owner, and returns the token that it draws from the counter (see draw): a number and
--- its text; nothing where a step was refused (by an ACL, say) or the counter is on its way to another node. Then the release goes on, which finds the
--- old entry, and deletes all.
+-- give passes the lock from its owner to another one, and returns the new token, which it draws from the counter (see
+-- draw), as a number and as text. It returns nothing if a command was refused (by an ACL, say), or if the counter is
+-- moving to another node. The old owner then still has its field, and the release goes on and deletes the lock.
 --
--- The old owner's entry goes last. The lock is never without an entry, for a slot on its way to another node takes no key that it hasn't. And
--- the first write is one that a full Redis takes: then it takes the others, too. It comes after clock.lua and token.lua.
+-- The old owner's field is deleted last: a lock without a field is deleted, and in a slot that moves it can't be
+-- created again. The first write is one that a full Redis accepts: it then accepts the others in the script, too. Needs
+-- token.lua.
 local function give(key, from, counter, existing, owner, lease, mark, traceparent)
   if redis.pcall('pexpire', key, lease) ~= 1 then
     return
@@ -16,7 +17,8 @@ local function give(key, from, counter, existing, owner, lease, mark, traceparen
   if traceparent ~= '' then
     meta = meta .. ' ' .. traceparent
   end
-  if type(redis.pcall('hset', key, owner, '1', '@lockdog', meta)) == 'number' and redis.pcall('hdel', key, from) == 1 then
+  if type(redis.pcall('hset', key, owner, '1', '@lockdog', meta)) == 'number'
+      and redis.pcall('hdel', key, from) == 1 then
     return token, text
   end
 end

@@ -1,19 +1,18 @@
--- Gives the lock straight to a waiter of the same client, where no other process waits. Else it goes on as release.lua, which follows it.
+-- Gives the lock to a waiter of the same client if no other process waits (see near.lua). Otherwise release.lua
+-- follows.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the token counter of the lock's slot
 -- ARGV[1..8]  see release.lua
--- ARGV[9]  next owner ...
--- ARGV[10] its lease, ms
+-- ARGV[9]  next owner
+-- ARGV[10] next owner's lease, ms
 -- ARGV[11] not-after: the server time in µs after which nothing is handed over; 0 = unknown
--- ARGV[12] its traceparent, '' = none
+-- ARGV[12] next owner's traceparent, '' = none
 -- ARGV[13] see near.lua
 --
 -- Returns  now              handed over, and the time is the token
 --          {2, now, token}  handed over; the clock was behind the last token
 --          or what release.lua returns
---
--- It comes after give.lua, and that after near.lua: where another process waits, only a batch asks for the time.
 if not late(ARGV[11]) then
   local token = give(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])
   if token then

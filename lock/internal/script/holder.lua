@@ -1,4 +1,5 @@
--- holderOf finds in the hash of a lock its holder other than the owner, '' = none; the '@lockdog' field, '' = none; and whether the owner is in it.
+-- holderOf returns from the hash of a lock: a holder other than owner, '' = none; '@lockdog', '' = none; and whether
+-- owner is a holder.
 local function holderOf(hash, owner)
   local holder, meta, own = '', '', false
   for i = 1, #hash, 2 do
@@ -6,7 +7,7 @@ local function holderOf(hash, owner)
       meta = hash[i + 1]
     elseif hash[i] == owner then
       own = true
-    elseif holder == '' and hash[i] ~= 'mode' then -- which is of a read-write lock
+    elseif holder == '' and hash[i] ~= 'mode' then -- a read-write lock has that field
       holder = hash[i]
     end
   end

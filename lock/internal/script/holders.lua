@@ -1,8 +1,8 @@
--- Says who is in the hash of a lock. Of a read-write lock they may include a holder whose lease has run out. A script, not plain reads: go-redis may
--- send those to replicas.
+-- Returns the owners in the hash of a lock. Those of a read-write lock may include a holder whose lease has run out. A
+-- script, not a plain read: see inspect.lua.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  of how many holders at most; of more it names none
+-- ARGV[1]  the largest number of owners to return; if there are more, none is returned
 --
 -- Returns  {'read' or 'write' for a read-write lock and '' for any other, owner...}
 local mode = redis.call('hget', KEYS[1], 'mode') or ''

@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// Holding is how Redis knows that an owner holds a lock.
+// Holding is the form in which Redis stores that an owner holds a lock.
 type Holding uint8
 
-// The kinds of holding.
 const (
-	HoldsField  Holding = iota // by a field in the lock's hash
-	HoldsMark                  // by a field in a read-write lock's hash, and a key beside it
-	HoldsPermit                // by a member of a sorted set beside the lock
+	HoldsField  Holding = iota // a field in the lock's hash
+	HoldsMark                  // a field in a read-write lock's hash, and a key with an expiry: see rw.lua
+	HoldsPermit                // a member of a semaphore's sorted set
 )
 
-// Key is where the owners are.
+// Key returns the key that has the owners.
 func (h Holding) Key(lock string) string {
 	if h == HoldsPermit {
 		return PermitsKey(lock)
@@ -25,8 +24,8 @@ func (h Holding) Key(lock string) string {
 	return lock
 }
 
-// Member is what stands for an owner there. For a permit Redisson wants 16 bytes: the first 8 are the random ones of the client, the others number
-// the grant.
+// Member returns the field or member of an owner there. Redisson's permits have 16 bytes. In ours the first 8 are the
+// random bytes of the client, and the others are the number of the grant.
 func (h Holding) Member(owner string) string {
 	if h != HoldsPermit {
 		return owner
@@ -37,5 +36,5 @@ func (h Holding) Member(owner string) string {
 	return string(binary.BigEndian.AppendUint64(id, n))
 }
 
-// kind is how renew.lua names it.
+// kind returns the name of the Holding in renew.lua.
 func (h Holding) kind() string { return [...]string{HoldsMark: "r", HoldsPermit: "p"}[h] }

@@ -13,13 +13,14 @@ type Inspector struct {
 	keys layout
 }
 
-// The scripts that inspect.
 var (
 	inspect = load("inspect", "clock", "owner", "foreign")
 
 	Inspect     = &Inspector{inspect, lockKey}
 	FairInspect = &Inspector{inspect, fairKeys}
-	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "after", "tell", "owner", "number", "rw"), rwKeys}
+	RWInspect   = &Inspector{
+		load("rw_inspect", "clock", "token", "after", "tell", "owner", "number", "rw"), rwKeys,
+	}
 )
 
 // Args makes r a call of the script.
@@ -32,7 +33,7 @@ func (s *Inspector) Args(r *Request, l Lock) {
 type InspectReply struct {
 	Held        bool
 	Owner       string
-	Count       int           // how often the owner has entered
+	Count       int           // how many times the owner has entered
 	Remaining   time.Duration // negative: the lease has no end
 	Token       int64
 	Traceparent string
@@ -40,7 +41,7 @@ type InspectReply struct {
 	Readers     int    // of a read-write lock
 }
 
-// ParseInspect reads the reply.
+// ParseInspect parses the reply.
 func ParseInspect(reply any) (InspectReply, error) {
 	list, nums, err := ints(reply, 2)
 	if err != nil {
@@ -56,7 +57,9 @@ func ParseInspect(reply any) (InspectReply, error) {
 		switch {
 		case field == MetaField:
 			r.Token, r.Traceparent = ParseMeta(value)
-		case field == "mode": // of a read-write lock; without one before it, of somebody who took it for another kind
+		case field == "mode":
+			// rw_inspect.lua sends the owner first. Without an owner before it, inspect.lua has read the hash of a
+			// read-write lock, whose mode is ignored.
 			if r.Owner != "" {
 				r.Mode = value
 			}

@@ -8,75 +8,78 @@ import (
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
-// fencePart begins the name of a token counter, after the key prefix.
+// fencePart follows the key prefix in the name of a token counter.
 const fencePart = "lockdog:fence:"
 
-// Reserved are the parts of names by which keys of lockdog and Redisson that belong to a lock or a slot are recognized. A lock with such a name would
-// overwrite another's state. A part is reserved wherever it stands: with another client's key prefix before it, it may be such a key.
+// Reserved are the parts of names that mark the keys in which lockdog and Redisson keep the state of a lock or a slot.
+// A lock with such a name could overwrite another lock's state. A part is reserved anywhere in a name: with another
+// client's key prefix before it, the name may be such a key.
 //
-// "{name}:timeout", where a Semaphore has its leases, isn't reserved. Programs name locks so, and no kind overwrites a key that isn't of its type.
+// "{name}:timeout", the key of a Semaphore's permits, isn't reserved. Programs use such names for locks, and no kind of
+// lock overwrites a key of another type.
 var Reserved = []string{
-	fencePart, waitsPart, waitingKey, "lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:",
-	":rwlock_timeout:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
+	fencePart, waitsPart, waitingKey,
+	"lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:", ":rwlock_timeout:",
+	"redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
 }
 
-// Channel is where the release of a lock is published. As with all channels here, it is Redisson's: Go and Java holders wake each other's
-// waiters.
+// Channel returns the channel on which releases of a lock are published. All channels here are Redisson's, so that Go
+// and Java holders wake each other's waiters.
 func Channel(key string) string { return prefixed("redisson_lock__channel", key) }
 
-// RWChannel is that of a read-write lock.
+// RWChannel returns the channel of a read-write lock.
 func RWChannel(key string) string { return prefixed("redisson_rwlock", key) }
 
-// SemaphoreChannel is that of a semaphore's permits, with leases or without.
+// SemaphoreChannel returns the channel of a semaphore, with leases or without.
 func SemaphoreChannel(key string) string { return prefixed("redisson_sc", key) }
 
-// LatchChannel is that of a latch. It gets braces even if the key has some.
+// LatchChannel returns the channel of a latch. As in Redisson, it gets braces even if the key has some.
 func LatchChannel(key string) string { return "redisson_countdownlatch__channel__{" + key + "}" }
 
-// WaitersKey has the clients that wait for a lock.
+// WaitersKey returns the key of a lock's wait set: see next.lua.
 func WaitersKey(key string) string { return prefixed("lockdog_wait", key) }
 
-// QueueKey has the waiters for a FairMutex in their order.
+// QueueKey returns the key of the queue of a FairMutex.
 func QueueKey(key string) string { return prefixed("redisson_lock_queue", key) }
 
-// QueueTimeoutsKey has Redisson's deadlines of the waiters in that queue.
+// QueueTimeoutsKey returns the key of Redisson's deadlines for the waiters in that queue.
 func QueueTimeoutsKey(key string) string { return prefixed("redisson_lock_timeout", key) }
 
-// QueueAliveKey has our deadlines of them.
+// QueueAliveKey returns the key of our deadlines for our waiters in that queue.
 func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
 
-// WritersKey has the writers that wait for a read-write lock: owner -> until when its place is kept, ms.
+// WritersKey returns the key of the writers that wait for a read-write lock: owner -> end of its place, ms.
 func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
 
-// markKeys is what the keys of the marks of a holder of a read-write lock begin with. See rw.lua.
+// markKeys returns the beginning of the keys of the marks of a read-write lock's holder. See rw.lua.
 func markKeys(key, owner string) string { return suffixed(key, owner+":rwlock_timeout:") }
 
-// MarkKey has the first mark of such a holder.
+// MarkKey returns the key of the first mark of such a holder.
 func MarkKey(key, owner string) string { return MarkKeyOf(key, owner, 1) }
 
-// MarkKeyOf has the nth mark of such a holder: it has one for each time it entered.
+// MarkKeyOf returns the key of the nth mark of such a holder. A holder has one mark for each time that it entered.
 func MarkKeyOf(key, owner string, n int) string { return markKeys(key, owner) + strconv.Itoa(n) }
 
-// PermitsKey has the permits of a semaphore that are taken.
+// PermitsKey returns the key of the permits of a semaphore that are taken.
 func PermitsKey(key string) string { return suffixed(key, "timeout") }
 
-// ReceiptKey has the receipt of an operation.
+// ReceiptKey returns the key of an operation's receipt. The receipt makes a repeated call harmless: see once.lua.
 func ReceiptKey(key, owner string) string { return suffixed(key, "lockdog_receipt:"+owner) }
 
-// JavaCounter is the counter from which Redisson draws the tokens of a lock.
+// JavaCounter returns the key of the counter from which Redisson draws the tokens of a lock.
 func JavaCounter(key string) string { return prefixed("redisson_lock_token", key) }
 
-// FenceKey is the counter from which a lock draws its tokens. There is one per slot: their number is bounded, and one script may use the lock and
-// the counter.
+// FenceKey returns the key of the counter from which a lock draws its tokens. There is one per slot: so the number of
+// counters is bounded, and a script may use both the lock and its counter.
 func FenceKey(prefix, key string) string {
 	return prefix + fencePart + "{" + hashslot.Tag(hashslot.Of(key)) + "}"
 }
 
-// Counters remembers the FenceKey of each slot, boxed as calls take it: making it for every call would cost as much as the rest of the call. It is
-// bounded, however many names there are: 128 KiB, and a few MB once all slots were used.
+// Counters caches the FenceKey of each slot, boxed: building it for every call would cost as much as the rest of the
+// call. It takes 128 KiB, and a few MB once all slots were used, however many names there are.
 type Counters [hashslot.Count]atomic.Pointer[any]
 
-// Of returns the counter of a key.
+// Of returns the FenceKey of a key. All calls must have the same prefix.
 func (cs *Counters) Of(prefix, key string) any {
 	at := &cs[hashslot.Of(key)]
 	if known := at.Load(); known != nil {
@@ -87,7 +90,7 @@ func (cs *Counters) Of(prefix, key string) any {
 	return counter
 }
 
-// prefixed is how Redisson names what belongs to a key. It lives in the key's slot.
+// prefixed returns a name as Redisson builds it for state that belongs to a key. It is in the key's slot.
 func prefixed(prefix, key string) string {
 	if strings.Contains(key, "{") {
 		return prefix + ":" + key
@@ -95,7 +98,7 @@ func prefixed(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// suffixed is the same with the name after the key.
+// suffixed does the same with the name after the key.
 func suffixed(key, suffix string) string {
 	if strings.Contains(key, "{") {
 		return key + ":" + suffix

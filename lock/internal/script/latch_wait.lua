@@ -1,7 +1,7 @@
--- Says whether a latch is open. It answers as those do that take a lock, so that it is waited for in the same way.
+-- Returns whether a latch is open, as acquire.lua replies: so waiting for a latch is like waiting for a lock.
 --
--- KEYS[1]  the latch: how often it has yet to be counted down; absent = open
--- ARGV     of no meaning here
+-- KEYS[1]  the latch: how many times it has yet to be counted down; absent = open
+-- ARGV     not used
 --
 -- Returns  {1, now, 0}           open
 --          {0, now, -1, '', ''}  closed

@@ -2,14 +2,15 @@ package script
 
 import "github.com/lockdog/lockdog/lock/internal/redisfail"
 
-// The scripts of several locks, and that which makes the token of a lock that of its quorum.
+// Raise raises the token of a lock on one node to that of its quorum.
 var (
 	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "owner", "foreign", "marks")
-	MultiRelease = load("multi_release", "clock", "demoted", "channel", "marks", "tell", "owner", "fair_queue", "fair_wake")
-	Raise        = load("raise", "marks")
+	MultiRelease = load("multi_release",
+		"clock", "demoted", "channel", "marks", "tell", "owner", "fair_queue", "fair_wake")
+	Raise = load("raise", "marks")
 )
 
-// Claim is one of several locks, and who is to have it, or has it.
+// Claim is one of several locks, with the owner that is to get it or has it.
 type Claim struct {
 	Lock
 	Owner       string
@@ -44,17 +45,17 @@ func RaiseArgs(r *Request, c Claim, token int64) {
 	r.Args = append(r.Args, c.Owner, token, c.Traceparent)
 }
 
-// ParseRaise reads the reply of raise.lua. It reports whether the lock is still the owner's.
+// ParseRaise reports whether the lock is still the owner's.
 func ParseRaise(reply any) bool { return reply == int64(1) }
 
 // MultiAcquireReply is the reply of multi_acquire.lua.
 type MultiAcquireReply struct {
 	AcquireReply
-	Tokens []int64 // when granted
-	At     int     // when not granted: which lock is held
+	Tokens []int64 // if granted
+	At     int     // if not granted: the index of the lock that is held
 }
 
-// ParseMultiAcquire reads the reply for n locks.
+// ParseMultiAcquire parses the reply for n locks.
 func ParseMultiAcquire(reply any, n int) (MultiAcquireReply, error) {
 	one, err := ParseAcquire(reply)
 	r := MultiAcquireReply{AcquireReply: one}
@@ -84,7 +85,7 @@ type MultiReleaseReply struct {
 	results []any
 }
 
-// ParseMultiRelease reads the reply for n locks.
+// ParseMultiRelease parses the reply for n locks.
 func ParseMultiRelease(reply any, n int) (MultiReleaseReply, error) {
 	list, nums, err := ints(reply, 1)
 	if err != nil || len(list) != 1+n {
@@ -93,7 +94,7 @@ func ParseMultiRelease(reply any, n int) (MultiReleaseReply, error) {
 	return MultiReleaseReply{nums[0], list[1:]}, nil
 }
 
-// At is what became of one lock.
+// At returns the result of one lock.
 func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 	switch v := r.results[i].(type) {
 	case int64:

@@ -1,4 +1,4 @@
--- Takes several free locks, each for an owner of its own, or none of them, and then says which is held.
+-- Takes several free locks, each for its own owner. If one is held, takes none and returns the holder.
 --
 -- KEYS[2i-1]    the i-th lock: as for acquire.lua
 -- KEYS[2i]      the token counter of its slot; locks may share one
@@ -11,11 +11,11 @@
 --          {0, now, remaining ms, holder, its '@lockdog' or '', i}  the i-th is held by another; none is taken
 --          {2, now}                                                 came too late, wrote nothing
 --
--- Safe to run twice for the same owners, as acquire.lua is. What can fail for a bad key fails before the first write;
--- what an ACL, or a full memory, refuses then undoes them. It comes after clock.lua, token.lua, holder.lua and marks.lua.
+-- Safe to run twice for the same owners, as acquire.lua is. A key of a wrong type fails the script before its first
+-- write. If a write is refused (by an ACL, or a full Redis), the locks are deleted again.
 
 local last = {} -- token by counter, as text; false = none
-local marks = {} -- '+~' where a FairMutex of the name is waited for, see fair_acquire.lua: a second run for one owner keeps it
+local marks = {} -- '+~' or false: a second run for one owner keeps the mark of fair_acquire.lua
 for i = 1, #KEYS / 2 do
   local lock, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local hash = redis.call('hgetall', lock)

@@ -1,15 +1,18 @@
--- Gives several locks back.
+-- Releases several locks.
 --
 -- KEYS[i]      the i-th lock
 -- ARGV[1]      'publish', or 'spublish' where channels are sharded
 -- ARGV[2i]     owner of the i-th lock
 -- ARGV[2i+1]   channel that its waiters listen on
 --
--- Returns  {now, result...}, one result per lock:
---          1 released and published, {1, text} released, and the message refused with that error, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
+-- Returns  {now, result...}; the result of a lock is
+--          1          released and published
+--          {1, text}  released, but the message was refused with that error
+--          0          not the owner's (any more), and nobody else's
+--          2          somebody else's
+--          text       the error's text
 --
--- Every key is touched through pcall, so that one bad key never keeps the others. It comes after clock.lua, demoted.lua, channel.lua,
--- marks.lua, tell.lua, fair_queue.lua and fair_wake.lua.
+-- All keys are used by pcall: an error at one lock doesn't stop the release of the others.
 local out = {now}
 
 local function release(key, owner, channel)

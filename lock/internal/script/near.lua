@@ -1,9 +1,9 @@
--- near says whether the lock may go straight to a waiter of the client that releases it: no other process waits, and nobody in the queue of a
--- FairMutex. It comes after entry.lua.
+-- near is true if the lock may go to a waiter of the same client: no other process waits, and nobody waits for a
+-- FairMutex. Needs entry.lua.
 --
--- ARGV[13]  how many of the channel's subscribers are our own, 0 or 1; with more, another process waits
+-- ARGV[13]  how many of the channel's subscribers are this client's, 0 or 1; if there are more, another process waits
 local near = false
 if found[1] and not fairWaits then
-  listening = redis.pcall('pubsub', ARGV[3], channel)[2] -- refused, it is asked for again by release.lua, which says so
+  listening = redis.pcall('pubsub', ARGV[3], channel)[2] -- nil if refused: next.lua then counts again for the error
   near = listening == 0 or listening == 1 and ARGV[13] == '1'
 end

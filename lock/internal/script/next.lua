@@ -1,22 +1,26 @@
--- Finds which of the clients that wait is to have the lock next, and gives it to that client's next waiter if that is known. It is a part of
--- release.lua, where others wait and not all of them are to be woken. It is step 2 of the protocol in lock/internal/waitset/waitset.go.
+-- The part of a release that chooses the next client, if others wait and not all of them are to be woken. It grants the
+-- lock to that client's next waiter, if the wait set has the waiter's owner. Step 2 of the protocol in
+-- lock/internal/waitset/waitset.go.
 --
--- One client is chosen where as many listen as are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who
--- isn't in it, with one less, somebody in it doesn't listen any more. Neither the set nor the counter are in KEYS: who may not use them (an ACL, a
--- slot that moves) wakes all. And neither is made anew here, for the node may be the one to which the slot moves, which has yet to get it.
+-- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries:
+-- with more, a client waits that has no entry; with fewer, a client of the set isn't subscribed any more. Otherwise all
+-- are woken. The set and the token counter aren't in KEYS: if they can't be used (an ACL, a slot that moves), the
+-- release still works, and wakes all. Neither is created here: the slot may be moving to this node, and the key may not
+-- have arrived yet.
 --
--- The waiter is given the lock for the short time that it trusts a message, and told on <channel>:<tag>: token, time, the
--- traceparent of who released it, or '-', and on lines of their own the new and the old owner. All others may hear '-<tag>', at which they
--- ask when that time is over. A client that began to wait, or last had the lock, longer ago is called, not given the lock: it may have stopped
--- since, and then nobody would have it for so long.
+-- The grant lasts for the short time of trust in the waiter's entry. Its message on <channel>:<tag> is
+--   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>
+-- The message to the others, if there is one, is '-<tag>': they ask when the time of trust is over. A client that began
+-- to wait, or last had the lock, longer ago than the time of trust is called instead: it may have been stopped since,
+-- and a grant to it would keep the lock from the others for that time.
 --
--- That somebody listens on <channel>:<tag> is asked before the lock is given. Afterwards nobody can tell: a message is counted where it is published,
--- but a sharded one is heard at the shard's replicas, too, and whoever hears that it has the lock believes it.
+-- The subscriber of <channel>:<tag> is counted before the grant, not by the message: a sharded message also reaches
+-- subscribers at the shard's replicas, which aren't counted, and a client that gets the message believes it.
 --
--- Returns  {4, now}         released, and given to another client
---          {5, now, token}  given to the next waiter of this client, whose turn it was
+-- Returns  {4, now}         released, and granted to a waiter of another client
+--          {5, now, token}  handed over to the next waiter of this client, which was chosen
 --
--- ARGV[9..12] are those of hand_over.lua, or missing. It comes after entry.lua, clock.lua, token.lua and give.lua.
+-- ARGV[9..12] are those of hand_over.lua, or missing. Needs entry.lua and give.lua.
 local set = tagged('lockdog_wait:', KEYS[1])
 local function present(entry)
   return entry ~= '' and type(redis.pcall('zscore', set, entry)) == 'string'
@@ -28,7 +32,7 @@ end
 
 local gone = takeOut ~= add and takeOut or ''
 local waiting = redis.pcall('zcard', set)
-if type(waiting) ~= 'number' or fairWaits and others(set) then -- another mark is only where acquire.lua has looked
+if type(waiting) ~= 'number' or fairWaits and others(set) then -- without '~', acquire.lua has checked others(set)
   waiting = 0
 elseif present(gone) then
   waiting = waiting - 1
@@ -39,7 +43,7 @@ if adds and not present(add) then
 end
 if not listening then
   listening, refused = counted(channel)
-  if refused and string.find(refused, 'nknown', 1, true) then -- by a node of a cluster before Redis 7: all are woken
+  if refused and string.find(refused, 'nknown', 1, true) then -- a node before Redis 7 in a cluster: all are woken
     refused = nil
   end
 end
@@ -66,7 +70,8 @@ if listening and waiting == listening and waiting > 0 then
       local own, to = owner == ARGV[9] and not late(ARGV[11]), channel .. ':' .. nextClient
       local token, text
       if own or (counted(to) or 0) > 0 then
-        token, text = give(KEYS[1], ARGV[1], ARGV[5], true, owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
+        token, text = give(KEYS[1], ARGV[1], ARGV[5], true,
+          owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
       end
       if token then
         settle()
@@ -82,13 +87,13 @@ if listening and waiting == listening and waiting > 0 then
           end
           return {4, now}
         end
-        nextClient, given = nil, true -- refused, as by an ACL, and so heard by nobody
+        nextClient, given = nil, true -- the message was refused (by an ACL, say), so nobody got it
         redis.pcall('hdel', KEYS[1], owner, '@lockdog')
       end
     end
   end
 elseif listening and waiting > listening then
   settle = function()
-    redis.pcall('del', set) -- those who live are in it again when they have asked
+    redis.pcall('del', set) -- all are woken: each live client adds its entry when it asks
   end
 end

@@ -1,8 +1,9 @@
--- What the scripts that change a counter have in common. Each takes effect once for its owner, however often it is sent.
+-- The beginning of the scripts that change a counter. A change is made once for its owner, however often the script
+-- runs.
 --
 -- KEYS[1]  the counter: a number; absent = 0
--- KEYS[2]  the owner's receipt: the change is done
--- KEYS[..] last, receipts that nobody will ask for any more
+-- KEYS[2]  the owner's receipt: exists once the change was made
+-- KEYS[..] last, receipts that aren't needed any more: they are deleted
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
@@ -10,7 +11,7 @@
 -- ARGV[5]  how long the receipt is kept, ms
 --
 -- Returns  {1, now}     done, by this call or an earlier one
---          {0, now, 0}  not to be done
+--          {0, now, 0}  not done: its condition isn't met
 --          {3, now}     came too late, wrote nothing
 if redis.call('exists', KEYS[2]) == 1 then
   return {1, now}
@@ -23,15 +24,16 @@ if value and not isNumber(value) then
   return noNumber()
 end
 
--- keepReceipt writes the receipt. The keys from spent on are receipts that go. A Redis that is full refuses SET and INCRBY, but not after a DEL
--- in the same script.
+-- keepReceipt writes the receipt, and deletes the receipts from KEYS[spent] on. A full Redis refuses SET and INCRBY,
+-- but not after a DEL in the same script.
 local function keepReceipt(spent)
   redis.call('del', KEYS[2], unpack(KEYS, spent))
   redis.call('set', KEYS[2], '1', 'px', ARGV[5])
 end
 
--- add writes the receipt and adds to the counter, then publishes what message, of the new number, returns; nothing if that is false. It returns the
--- reply of the script, and the new number. What an ACL refuses isn't done. The number isn't SET, which would end an expiry that somebody gave it.
+-- add writes the receipt, adds delta to the counter, and publishes message(new number) unless that is false. It returns
+-- the reply of the script and the new number. If a command is refused (by an ACL), all is undone. INCRBY keeps an
+-- expiry that somebody set; SET would remove it.
 local function add(delta, spent, message)
   keepReceipt(spent)
   local left = redis.pcall('incrby', KEYS[1], string.format('%.0f', delta))
@@ -55,8 +57,8 @@ local function add(delta, spent, message)
   return {1, now}, left
 end
 
--- set writes the receipt and sets the counter to ARGV[6], then publishes a message; nothing if that is false. It returns the reply of the script.
--- What an ACL refuses isn't done; where Redis is full, nothing is.
+-- set writes the receipt, sets the counter to ARGV[6], and publishes message unless that is false. It returns the reply
+-- of the script. If the message is refused (by an ACL), all is undone. A full Redis refuses the first command.
 local function set(message)
   redis.call('set', KEYS[2], '1', 'px', ARGV[5])
   redis.call('set', KEYS[1], ARGV[6])

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// OwnerRandomBytes is how many random bytes tell a client from others with its id.
+// OwnerRandomBytes is how many random bytes distinguish a client from others with the same id.
 const OwnerRandomBytes = 8
 
-// WriteSuffix ends the owner of a write lease, as it does Redisson's.
+// WriteSuffix ends the owner of a write lease, in lockdog as in Redisson.
 const WriteSuffix = ":write"
 
-// ClientOf returns the id and the random digits of the client in an owner of lockdog, "" for any other: "<id>:<random>-<number>", and for writers
-// ":write" after it.
+// ClientOf returns the id and the random digits of the client in an owner of lockdog, "" for any other owner. An owner
+// of lockdog is "<id>:<random>-<number>", with WriteSuffix for a writer.
 func ClientOf(owner string) (id, random string) {
 	id, rest, _ := strings.Cut(owner, ":")
 	random, number, _ := strings.Cut(strings.TrimSuffix(rest, WriteSuffix), "-")
@@ -27,17 +27,17 @@ func ClientOf(owner string) (id, random string) {
 	return id, random
 }
 
-// ClientIDOf returns the id in an owner of lockdog, "" for any other.
+// ClientIDOf returns the client's id in an owner of lockdog, "" for any other owner.
 func ClientIDOf(owner string) string {
 	id, _ := ClientOf(owner)
 	return id
 }
 
-// transactionDigits are those of a transaction of Redisson, after the owner in it.
+// transactionDigits is how many hex digits a transaction of Redisson adds to an owner.
 const transactionDigits = 32
 
-// IsOwner reports whether a field is an owner of a lock as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>". A hash
-// that has other fields is no lock: see owner.lua, which decides in the same way.
+// IsOwner reports whether a field has the form of an owner of lockdog, "<client id>:<16 hex digits>-<number>", or of
+// Redisson, "<id>:<thread>". A hash with other fields is no lock. isOwner in owner.lua decides in the same way.
 func IsOwner(field string) bool {
 	if isNamed(field) {
 		return true
@@ -57,7 +57,8 @@ func isNamed(owner string) bool {
 		return true
 	}
 	random, number, _ := strings.Cut(rest, "-")
-	return !strings.Contains(id, ":") && len(random) == 2*OwnerRandomBytes && isMadeOf(random, hexDigits) && isMadeOf(number, digits)
+	return !strings.Contains(id, ":") && len(random) == 2*OwnerRandomBytes &&
+		isMadeOf(random, hexDigits) && isMadeOf(number, digits)
 }
 
 const (
@@ -65,18 +66,18 @@ const (
 	hexDigits = digits + "abcdefABCDEF"
 )
 
-// isMadeOf reports whether a text isn't empty, and has only some characters.
+// isMadeOf reports whether a text isn't empty and has only the given characters.
 func isMadeOf(text, characters string) bool {
 	return text != "" && strings.Trim(text, characters) == ""
 }
 
-// IsCount reports whether a field's value is how often an owner has entered.
+// IsCount reports whether a field's value may be the number of times that an owner has entered.
 func IsCount(value string) bool {
 	return len(value) <= 10 && isMadeOf(value, digits) && value[0] != '0'
 }
 
-// numberFormat is the number of a semaphore or a latch, but for its length.
+// numberFormat matches the number of a semaphore or a latch, of any length.
 var numberFormat = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// IsNumber reports whether a key holds the number of a semaphore or a latch.
+// IsNumber reports whether a key's value may be the number of a semaphore or a latch.
 func IsNumber(value string) bool { return len(value) < 16 && numberFormat.MatchString(value) }

@@ -1,5 +1,6 @@
--- isOwner says whether that is an owner as lockdog or Redisson names one: '<client id>:<16 hex digits>-<number>', or '<id>:<thread>'. A writer's has
--- ':write' after it, and one in a transaction of Redisson ':' and 32 hex digits after that. IsOwner in owner.go is the same.
+-- isOwner reports whether name has the form of an owner of lockdog, '<client id>:<16 hex digits>-<number>', or of
+-- Redisson, '<id>:<thread>'. ':write' follows for a writer, then ':' and 32 hex digits in a transaction of Redisson.
+-- IsOwner in owner.go is the same.
 local function isOwner(name)
   local function named(text)
     text = string.match(text, '^(.+):write$') or text
@@ -9,7 +10,7 @@ local function isOwner(name)
   return named(name) or id and #id == 32 and named(before)
 end
 
--- isCount says whether that is how often an owner entered. IsCount in owner.go is the same.
+-- isCount reports whether text may be the number of times that an owner entered. IsCount in owner.go is the same.
 local function isCount(text)
   return #text <= 10 and string.find(text, '^[1-9]%d*$')
 end

@@ -1,5 +1,5 @@
--- firstPermit returns the permit of a semaphore whose lease ends first, and when, ms; nil if none is taken. All have names of 16 bytes: what has
--- others is somebody else's, and left alone. The second result is then an error.
+-- firstPermit returns the permit whose lease ends first, and the end, ms; nil if no permit is taken. A permit has 16
+-- bytes. A sorted set with another member is another program's, and isn't changed: the second result is then an error.
 local function firstPermit(permits)
   local first = redis.call('zrange', permits, 0, 0, 'withscores')
   if first[1] and #first[1] ~= 16 then

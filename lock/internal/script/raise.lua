@@ -1,4 +1,4 @@
--- Raises the token of a lock that is held to the largest that any node of its quorum gave.
+-- Raises the token of a lock on one node of a quorum to the largest token that any node gave.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the token counter of its slot
@@ -8,7 +8,7 @@
 --
 -- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
 --
--- Whenever it runs, and however often, it lowers nothing. It comes after marks.lua.
+-- Safe to run late and more than once: it lowers no token.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua

@@ -1,11 +1,11 @@
--- Takes a read-write lock for one reader, or says who is in the way. The keys are those of rw.lua.
+-- Takes a read-write lock for one reader, or returns the writer that it must wait for. rw.lua describes KEYS.
 --
 -- ARGV[1]  owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  owner of the write lease under which the caller reads on, '' = none
--- ARGV[6]  for how long the caller has waited, ms
+-- ARGV[5]  owner of the write lease that the caller holds, '' = none: it may read at the same time
+-- ARGV[6]  how long the caller has waited, ms
 --
 -- Returns  {1, now, token}                                  granted
 --          {0, now, remaining ms, writer, its mark or ''}   a writer holds it, or waits for it and goes first
@@ -16,7 +16,7 @@ local function held(owner)
   return owner ~= '' and redis.call('hexists', KEYS[1], owner) == 1
 end
 
--- readers says whether the lock has readers, as far as one look at some of its fields tells: they may be thousands.
+-- readers reports whether the lock has readers. It checks some of the fields only, as there may be thousands.
 local function readers()
   local fields = redis.call('hscan', KEYS[1], 0, 'count', 10)[2]
   for i = 1, math.min(#fields, 2 * many), 2 do

@@ -1,11 +1,11 @@
--- Gives a reader's share of a read-write lock back. The keys are those of rw.lua.
+-- Releases a reader's share of a read-write lock. rw.lua describes KEYS.
 --
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now}         given back, and published if nobody else holds the lock
---          {1, now, text}   given back, and a step that follows was refused with that error
+-- Returns  {1, now}         released, and published if nobody else holds the lock
+--          {1, now, text}   released, but a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
 if seen.alien and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
@@ -14,7 +14,7 @@ end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   local taken = redis.call('exists', KEYS[1])
   redis.pcall('del', KEYS[5])
-  if taken == 0 then -- its key was deleted, and nobody has been told
+  if taken == 0 then -- the lock's key was deleted, and no waiter was notified
     tell(ARGV[3], ARGV[2], '0')
   end
   return {0, now, taken}

@@ -7,27 +7,28 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// receiptLife is how long the receipt of an operation is kept: longer than the operation is repeated by its caller, for about a lease (of the
-// default lease at most), and by the cleanup.
+// receiptLife is how long the receipt of an operation is kept. It is longer than the operation can be repeated: by its
+// caller for about a lease, at most the default one, and then by the cleanup for two minutes.
 const receiptLife = 5 * time.Minute
 
-// Releaser is a script that releases a lock of one owner, or changes a counter once for one owner.
+// Releaser is a script that releases one owner's lock, or changes a counter once for one owner.
 type Releaser struct {
 	*backend.Script
 	keys    layout
 	holding Holding
-	channel func(key string) string         // nil: the script makes it of the key, which takes less than sending it
-	more    func(r *Request, a ReleaseArgs) // adds the arguments that not all have
+	channel func(key string) string         // nil: the script derives it from the key, which costs less than sending it
+	more    func(r *Request, a ReleaseArgs) // adds the arguments of this script only; nil: there are none
 }
 
-// The scripts that release.
+// Retain and FairRetain end a lease whose lock stays taken for a while.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "give")), keys: lockKey,
-		more: wake,
+		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "give")),
+		keys:   lockKey, more: wake,
 	}
 	HandOver = &Releaser{
-		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "give")), keys: lockAndCounter,
+		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "give")),
+		keys:   lockAndCounter,
 		more: func(r *Request, a ReleaseArgs) {
 			wake(r, a)
 			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
@@ -35,14 +36,28 @@ var (
 			r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
 		},
 	}
-	// Retain ends a lease whose lock stays taken for a while.
-	Retain           = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
-	FairRetain       = &Releaser{Script: load("retain", "clock", "after", "tell", "owner", "fair_queue"), keys: fairKeys, channel: Channel, more: keep}
-	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
-	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
-	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
-	SemaphoreRelease = &Releaser{Script: load("semaphore_release", "clock", "tell"), keys: permitKeys, holding: HoldsPermit, channel: SemaphoreChannel}
-	UnleasedUndo     = &Releaser{
+	Retain     = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
+	FairRetain = &Releaser{
+		Script: load("retain", "clock", "after", "tell", "owner", "fair_queue"),
+		keys:   fairKeys, channel: Channel, more: keep,
+	}
+	FairRelease = &Releaser{
+		Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"),
+		keys:   fairKeys, channel: Channel,
+	}
+	WriteRelease = &Releaser{
+		Script: load("write_release", "clock", "token", "after", "tell", "owner", "number", "rw"),
+		keys:   rwKeys, channel: RWChannel,
+	}
+	ReadRelease = &Releaser{
+		Script: load("read_release", "clock", "token", "after", "tell", "owner", "number", "rw"),
+		keys:   rwKeys, channel: RWChannel,
+	}
+	SemaphoreRelease = &Releaser{
+		Script: load("semaphore_release", "clock", "tell"),
+		keys:   permitKeys, holding: HoldsPermit, channel: SemaphoreChannel,
+	}
+	UnleasedUndo = &Releaser{
 		Script: load("unleased_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,
 		more: func(r *Request, a ReleaseArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
@@ -53,15 +68,30 @@ var (
 
 // The scripts that change a counter.
 var (
-	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell", "number", "once"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell", "number", "once"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell", "number", "permits", "once"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
-	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell", "number", "once"), keys: receiptKeys, channel: LatchChannel, more: amount}
-	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell", "number", "once"), keys: receiptKeys, channel: LatchChannel, more: once}
+	SemaphoreAdd = &Releaser{
+		Script: load("semaphore_add", "clock", "tell", "number", "once"),
+		keys:   receiptKeys, channel: SemaphoreChannel, more: amount,
+	}
+	SemaphoreSet = &Releaser{
+		Script: load("semaphore_set", "clock", "tell", "number", "once"),
+		keys:   receiptKeys, channel: SemaphoreChannel, more: amount,
+	}
+	SemaphoreEnsure = &Releaser{
+		Script: load("semaphore_ensure", "clock", "tell", "number", "permits", "once"),
+		keys:   receiptAndPermitKeys, channel: SemaphoreChannel, more: amount,
+	}
+	LatchSet = &Releaser{
+		Script: load("latch_set", "clock", "tell", "number", "once"),
+		keys:   receiptKeys, channel: LatchChannel, more: amount,
+	}
+	LatchCountDown = &Releaser{
+		Script: load("latch_count_down", "clock", "tell", "number", "once"),
+		keys:   receiptKeys, channel: LatchChannel, more: once,
+	}
 )
 
 func wake(r *Request, a ReleaseArgs) {
-	if a.NumSub == "shardnumsub" { // constants aren't boxed anew each time, as a variable would be
+	if a.NumSub == "shardnumsub" { // boxing a constant doesn't allocate, boxing a variable does
 		r.Args = append(r.Args, "shardnumsub", int(a.Wake))
 	} else {
 		r.Args = append(r.Args, "numsub", int(a.Wake))
@@ -85,32 +115,32 @@ func amount(r *Request, a ReleaseArgs) {
 	r.Args = append(r.Args, a.Amount)
 }
 
-// ReleaseArgs are what these scripts are told. Each takes what it needs.
+// ReleaseArgs are the arguments of these scripts. Each script uses the fields that it needs.
 type ReleaseArgs struct {
 	Lock
 	Owner   string
 	Publish any // the command to publish with: a string, boxed
 
-	Wake    Wake          // of a Mutex
-	NumSub  string        // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Entries Entries       // of a Mutex: what is added is for the next waiter of this client, if others wait
-	Next    Next          // of a Mutex that is handed over
-	Amount  int           // by how much a counter is changed, or to how much it is set
-	Spent   []string      // of a counter: receipts that are to be deleted
-	Keep    time.Duration // of Retain and FairRetain: how long the lock stays taken
+	Wake    Wake          // Mutex
+	NumSub  string        // Mutex: the PUBSUB subcommand that counts a channel's subscribers
+	Entries Entries       // Mutex: Add is the entry of this client's next waiter; it is added if other clients wait
+	Next    Next          // HandOver
+	Amount  int           // counter: the change, or the new value
+	Spent   []string      // counter: receipts to delete
+	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
-// Wake is whom a release of a Mutex wakes.
+// Wake says which waiting clients a release of a Mutex wakes.
 type Wake int
 
-// The ways to wake waiters. The numbers are those that release.lua takes.
+// The numbers are those of release.lua.
 const (
 	WakeAll          Wake = iota
-	WakeOneAnnounced      // one client, and all others hear of it
-	WakeOneSilent         // one client, and nobody else hears of it
+	WakeOneAnnounced      // one client; all others get a message that says so
+	WakeOneSilent         // one client; the others get no message
 )
 
-// Next is the waiter to whom a Mutex is handed over.
+// Next is the waiter to which a Mutex is handed over.
 type Next struct {
 	Owner       string
 	Lease       any // in ms: an int64, boxed
@@ -137,28 +167,27 @@ type ReleaseReply struct {
 	Outcome Outcome
 	Late    bool  // the call came after its not-after, and wrote nothing
 	Now     int64 // Redis's time, µs; 0 if it isn't in the reply
-	Token   int64 // of the waiter who got the lock
-	Refused error // released, but the server refused a step that tells waiters of it
+	Token   int64 // if handed over: the waiter's
+	Refused error // released, but the server refused to notify waiters
 	Granted bool  // released, and granted to a waiter of another client: see RemoteGrant
 
-	OthersWait bool // another client is known to wait: it was told, or the lock was handed over although it waits, too
+	OthersWait bool // another client waits: it was called, or it goes on waiting after a hand-over in this process
 }
 
-// Outcome is what a release came to.
+// Outcome is the outcome of a release.
 type Outcome uint8
 
-// The outcomes.
 const (
-	Done       Outcome = iota // released, kept until its time, or the counter is changed
-	HandedOver                // to a waiter
-	Missing                   // the owner doesn't have the lock any more, nor does anybody else
-	Taken                     // somebody else has it
+	Done       Outcome = iota // released or retained, or the counter was changed
+	HandedOver                // to a waiter of this client
+	Missing                   // the lock isn't the owner's any more, and nobody else's
+	Taken                     // the lock is another owner's
 )
 
-// NotOurs reports whether nothing was released, as the owner doesn't have the lock any more.
+// NotOurs reports whether nothing was released, as the lock isn't the owner's any more.
 func (o Outcome) NotOurs() bool { return o == Missing || o == Taken }
 
-// ParseRelease reads the reply of release.lua, hand_over.lua and all scripts that release one lock or change a counter.
+// ParseRelease parses the reply of any script that releases one lock or changes a counter.
 func ParseRelease(reply any) (ReleaseReply, error) {
 	switch n, _ := reply.(int64); {
 	case n == 1:

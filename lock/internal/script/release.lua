@@ -1,31 +1,31 @@
--- Gives the lock back: to one of the clients that wait, or to all.
+-- Releases the lock, and wakes one of the waiting clients, or all.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  owner
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
--- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded; a server that doesn't know it can't count them
--- ARGV[4]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
--- ARGV[5]  the token counter of the lock's slot, '' = the lock is granted to nobody
--- ARGV[6]  an entry to take out of the set of those that wait, '' = none; ARGV[7] itself stays if others wait. This and the two that follow may
---          be left out
--- ARGV[7]  the entry for the next waiter of this client, if others wait; '' = none
--- ARGV[8]  for how long the set is kept for that waiter, ms
+-- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded: the PUBSUB subcommand that counts subscribers
+-- ARGV[4]  0 = wake all waiting clients, 1 = wake one if possible, and publish that for the others, 2 = only wake one
+-- ARGV[5]  the token counter of the lock's slot, '' = don't grant the lock to a waiter
+-- ARGV[6]  an entry to remove from the wait set, '' = none; if it is ARGV[7], it stays if others wait
+-- ARGV[7]  the entry for the next waiter of this client, which is added if others wait; '' = none
+-- ARGV[8]  how long the wait set is kept for that waiter, ms. ARGV[6..8] may be left out
 --
 -- Returns  1              released and published
---          2              released, and another client was told of it, which has waited
---          {1, 0, text}   released, and a step that tells of it was refused with that error; waiters have their timers
+--          2              released, and another client was called
+--          {1, 0, text}   released, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --          or what next.lua returns
 --
--- What is published is '0', at which all ask; or the time on the channel of the client that has waited longest, <channel>:<tag>, and perhaps
--- that tag for the others, at which they wait a moment. Redisson's waiters know '0' only. It comes after entry.lua and next.lua.
+-- To wake all, '0' is published. To call the client that has waited longest, the time is published on its channel,
+-- <channel>:<tag>, and with ARGV[4] = 1 the tag on the lock's channel: the others then wait a moment before they ask.
+-- Redisson's waiters only know '0'.
 if not found[1] then
-  redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
+  redis.call('hdel', KEYS[1], ARGV[1]) -- changes nothing, but fails at a replica, which may lack what its primary has
   if settle then
     settle()
   end
   local taken = redis.call('exists', KEYS[1])
-  if taken == 0 then -- whoever was woken for it may be gone
+  if taken == 0 then -- the client that was woken by an earlier run may be gone
     tell(ARGV[2], channel, '0')
   end
   return {0, 0, taken}
@@ -38,7 +38,7 @@ if not given then
 end
 
 local message, done = '0', 1
-if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, calledAt) > 0 then -- else it is gone
+if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, calledAt) > 0 then -- 0: the client is gone, all are woken
   if nextClient ~= string.sub(add, 1, 10) then
     done = 2
   end

@@ -1,8 +1,10 @@
 -- Releases several locks, as release.lua releases one, with a command that takes many keys. See acquire_all.lua.
 --
--- Returns  the answers to those that it released. The others are left to release.lua: those that aren't their owner's (any more), those that
---          others wait for, and all that have more than five arguments, with which the set of those that wait changes. Where a step is refused,
---          everything is, for nothing was done; but not for a message, whose error is in the answer, as in release.lua's.
+-- Returns  the replies to the operations that were done. batch.lua then runs release.lua for the others:
+--          - a lock that isn't its owner's (any more), or that others wait for
+--          - all, if they have more than five arguments, which change the wait set
+--          - all, if a command was refused: then nothing was done. The error of a message is in the lock's reply, as in
+--            that of release.lua
 if #firstArg > 5 then
   return {}
 end

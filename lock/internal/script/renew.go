@@ -8,29 +8,31 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// Renew renews many leases of one node.
+// Renew is a script that renews many leases of one node.
 var Renew = load("renew", "clock", "demoted")
 
 // RenewArgs are the leases that one call renews.
 type RenewArgs struct {
 	args    []any
-	section int // where the section begins that leases are added to
-	leases  int // in it
+	section int // the index of the last section in args
+	leases  int // in the last section
 }
 
-// How long the parts of ARGV are.
+// The numbers of arguments: see renew.lua.
 const (
 	renewHead    = 1 // before the sections
-	sectionHead  = 3
-	sectionLease = 2
+	sectionHead  = 3 // before the leases of a section
+	sectionLease = 2 // of a lease
 )
 
-// NewRenewArgs has room for some leases. The not-after is the server time in µs after which the script must write nothing; 0 = unknown.
+// NewRenewArgs returns arguments with room for some leases. notAfter is the server time in µs after which the script
+// must write nothing; 0 = unknown.
 func NewRenewArgs(notAfter int64, leases int) RenewArgs {
 	return RenewArgs{args: append(make([]any, 0, renewHead+sectionHead+sectionLease*leases), notAfter)}
 }
 
-// Add adds a lease, which is in ms. Leases of one holding and length cost less if they are added one after the other.
+// Add adds a lease; its length is in ms. Successive leases with the same Holding and length share a section, which
+// costs less.
 func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
 	if kind := h.kind(); a.leases == 0 || a.args[a.section] != kind || a.args[a.section+1] != lease {
 		a.count()
@@ -41,17 +43,20 @@ func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
 	a.leases++
 }
 
-// count notes how many leases the section has.
+// count writes the number of leases into the last section.
 func (a *RenewArgs) count() {
 	if a.leases > 0 {
 		a.args[a.section+2] = a.leases
 	}
 }
 
-// Call is the call at a node. The key of the first lease routes it.
+// Call returns the call for a node. The key of the first lease routes it.
 func (a *RenewArgs) Call(node string) backend.Call {
 	a.count()
-	return backend.Call{Script: Renew, Renew: true, Node: node, Keys: []string{a.args[renewHead+sectionHead].(string)}, Args: a.args}
+	return backend.Call{
+		Script: Renew, Renew: true, Node: node,
+		Keys: []string{a.args[renewHead+sectionHead].(string)}, Args: a.args,
+	}
 }
 
 // RenewReply is the reply of renew.lua.
@@ -60,18 +65,18 @@ type RenewReply struct {
 	results []any
 }
 
-// Renewal is what became of one lease.
+// Renewal is the outcome of the renewal of one lease.
 type Renewal uint8
 
-// The outcomes. They are the numbers in the reply.
+// The numbers are those of the reply.
 const (
 	RenewMissing Renewal = iota // the lock is gone
 	Renewed
-	RenewTaken // it has another owner
+	RenewTaken // the lock has another owner
 	RenewLate  // the call came after its not-after, and wrote nothing
 )
 
-// ParseRenew reads the reply for n leases.
+// ParseRenew parses the reply for n leases.
 func ParseRenew(reply any, n int) (RenewReply, error) {
 	list, nums, err := ints(reply, 2)
 	if err != nil {
@@ -79,7 +84,8 @@ func ParseRenew(reply any, n int) (RenewReply, error) {
 	}
 	others := list[2:]
 	if len(others)%2 != 0 || nums[1]+int64(len(others)/2) != int64(n) {
-		return RenewReply{}, fmt.Errorf("%w: %d leases renewed and %d words of others, of %d leases", ErrReply, nums[1], len(others), n)
+		return RenewReply{}, fmt.Errorf(
+			"%w: %d leases renewed and %d words of others, of %d leases", ErrReply, nums[1], len(others), n)
 	}
 	r := RenewReply{nums[0], slices.Repeat([]any{int64(Renewed)}, n)}
 	last := int64(0)
@@ -89,14 +95,15 @@ func ParseRenew(reply any, n int) (RenewReply, error) {
 			return RenewReply{}, unreadable(others[i])
 		}
 		if lease <= last || lease > int64(n) {
-			return RenewReply{}, fmt.Errorf("%w: a result of lease %d after that of %d, of %d leases", ErrReply, lease, last, n)
+			return RenewReply{}, fmt.Errorf(
+				"%w: a result of lease %d after that of %d, of %d leases", ErrReply, lease, last, n)
 		}
 		r.results[lease-1], last = others[i+1], lease
 	}
 	return r, nil
 }
 
-// At is what became of one lease. The error is an Error if the server refused it.
+// At returns the outcome of one lease. The error is a redisfail.ReplyError if the server refused a command.
 func (r RenewReply) At(i int) (Renewal, error) {
 	switch v := r.results[i].(type) {
 	case int64:

@@ -1,20 +1,20 @@
 -- Renews many leases of one node in one call. A lease is renewed only for its owner.
 --
--- KEYS[1]  the first lock: routes the call. The names are in ARGV because in a cluster declared keys
---          must share a slot, while a script may touch undeclared keys of any slot of its own node.
+-- KEYS[1]  the first lock: routes the call. The locks are in ARGV because in a cluster all declared keys must be in one
+--          slot, while a script may use undeclared keys of any slot of its own node.
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[2..] sections of leases that are alike. A section has
---          its kind: '' if the owners are fields of the locks, 'r' if of read-write locks, 'p' if they are permits, and the locks
---          the sorted sets of those that are taken
---          the lease in ms
+-- ARGV[2..] sections of leases of one kind and length:
+--          the kind: '' = the owner is a field of the lock's hash, 'r' = of a read-write lock's hash, 'p' = the owner
+--          is a permit, and the lock is the sorted set of the permits that are taken
+--          the length of the lease, ms
 --          how many leases follow
 --          per lease: the lock, owner
 --
--- Returns  {now, how many were renewed, n, result, ...}: for each lease that wasn't renewed its number, of all sections from 1 on, and
---          0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text.
+-- Returns  {now, how many were renewed, n, result, ...}: for each lease that wasn't renewed its number, counted from 1
+--          over all sections, and 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text
 --
--- Every key is touched through pcall, so that one bad key never spoils the others' renewal. A lease isn't told gone before a write of
--- its key was let through: it changes nothing, but a replica, which may be behind or empty, refuses it.
+-- All keys are used by pcall: an error at one lock doesn't stop the renewal of the others. A lock is reported as gone
+-- only after a write of its key that changes nothing: a replica, which may be behind or empty, refuses that.
 local tooLate = late(ARGV[1])
 local run, argv = redis.pcall, ARGV
 
@@ -25,7 +25,7 @@ local function beside(key, suffix)
   return '{' .. key .. '}:' .. suffix
 end
 
--- expire gives a lock its lease, and whatever of a read-write lock belongs to the owner.
+-- expire sets the expiry of a lock, and of the owner's mark if it is a read-write lock.
 local function expire(kind, key, owner, lease, expiry)
   if kind ~= 'r' then
     return run('pexpireat', key, expiry)
@@ -33,7 +33,7 @@ local function expire(kind, key, owner, lease, expiry)
   local mark = beside(key, owner .. ':rwlock_timeout:1')
   local set = run('pexpireat', mark, expiry)
   if set == 0 then
-    -- Deleted; or the slot moves, and the mark comes after the lock. Made anew here it would stop the move.
+    -- The mark was deleted; or the slot moves and the mark hasn't arrived yet. To create it here would stop the move.
     return {err = 'ERR the mark of the holder is missing'}
   elseif type(set) == 'table' then
     return set
@@ -42,7 +42,7 @@ local function expire(kind, key, owner, lease, expiry)
   if type(left) == 'table' then
     return left
   end
-  if left >= tonumber(lease) then -- by another holder's longer lease
+  if left >= tonumber(lease) then -- another holder's lease is longer
     return 1
   end
   return run('pexpireat', key, expiry)
@@ -53,11 +53,11 @@ local function permit(timeouts, member, expiry)
   if type(score) == 'table' then
     return score.err
   end
-  local gone = not score or tonumber(score) <= now / 1000 -- run out, and as good as gone: anybody may take it
+  local gone = not score or tonumber(score) <= now / 1000 -- a permit whose lease has run out may be taken at any time
   if tooLate and not gone then
     return 3
   end
-  local writes = run('zrem', timeouts, member .. '-') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
+  local writes = run('zrem', timeouts, member .. '-') -- no such member. After a ZREM, a full Redis also accepts a ZADD
   if gone then
     return type(writes) == 'table' and writes.err or 0
   end
@@ -86,9 +86,9 @@ local function renew(kind, key, owner, lease, expiry)
   return type(set) == 'table' and set.err or set
 end
 
--- Nearly all leases are fields that are there, and two commands renew them: nothing that only others need is done for these. Of the
--- commands that set an expiry, the one that takes a time leaves Redis least to do, as that is what goes to replicas. When one of
--- the two doesn't answer 1, renew asks again: none of it does more when it is done twice.
+-- Nearly all leases are of kind '' and still held: two commands renew each of them. If one of the two doesn't return 1,
+-- renew runs both again and finds out why, which is harmless. PEXPIREAT costs Redis less than PEXPIRE, which it would
+-- rewrite as PEXPIREAT for its replicas.
 local out, n, at = {now, 0}, 0, 2
 while argv[at] do
   local kind, lease, last = argv[at], argv[at + 1], at + 1 + 2 * argv[at + 2]

@@ -8,15 +8,16 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// ErrReply is a reply that no script of ours gives.
+// ErrReply is matched by the error for a reply that none of our scripts returns.
 var ErrReply = errors.New("lockdog: unreadable answer of Redis")
 
-// unreadable quotes the beginning of such a reply.
+// unreadable returns an error that quotes the beginning of such a reply.
 func unreadable(reply any) error {
 	return fmt.Errorf("%w: %.80s", ErrReply, fmt.Sprint(reply))
 }
 
-// ints reads the numbers at the beginning of a reply. It is small enough to be inlined, and the numbers then stay on the caller's stack.
+// ints returns a reply as a list, and the n integers at its beginning. It is small enough to be inlined: the integers
+// then stay on the caller's stack.
 func ints(reply any, n int) ([]any, []int64, error) {
 	nums := make([]int64, n)
 	list, err := readInts(nums, reply)
@@ -36,16 +37,17 @@ func readInts(nums []int64, reply any) ([]any, error) {
 	return list, nil
 }
 
-// LeastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
+// LeastTime is a Unix time in µs, of the year 1987. A smaller number in a reply or a message isn't a time.
 const LeastTime = 1 << 49
 
-// Millis reads a PTTL: negative means that there is no expiry. What is too long for a Duration is the longest that can be added to another.
+// Millis converts a PTTL to a Duration, which is negative if there is no expiry. It returns at most half of the longest
+// Duration, so that callers can add to it.
 func Millis(ms int64) time.Duration {
-	const longest = int64(1<<62) / int64(time.Millisecond) // there is room to add to it
+	const longest = int64(1<<62) / int64(time.Millisecond)
 	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond
 }
 
-// refused is the error that a reply has at a place, nil if it has none.
+// refused returns the error whose text a reply has at an index, nil if there is none.
 func refused(reply []any, at int) error {
 	if len(reply) > at {
 		if text, ok := reply[at].(string); ok {

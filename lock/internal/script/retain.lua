@@ -1,20 +1,18 @@
--- Ends a lease whose lock stays taken for a while: it expires then, and those who wait are told to look when. The next in the queue of a FairMutex
--- is told, too, as it doesn't listen where others do.
+-- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and waiters are notified, so that they ask
+-- and learn it. The next in the queue of a FairMutex has its own channel, and is notified there.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
--- ARGV[4]  for how long the lock stays taken, ms
+-- ARGV[4]  how long the lock stays taken, ms
 --
 -- Returns  1              done and published
---          {1, 0, text}   done, and a message was refused with that error; waiters have their timers
+--          {1, 0, text}   done, but a message was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
---
--- It comes after tell.lua and, for a FairMutex, clock.lua, after.lua, owner.lua and fair_queue.lua.
 
--- wake tells those who wait to look. It returns what was refused.
+-- wake notifies waiters. It returns the error's text if a message was refused.
 local function wake()
   local refused, _, unheard
   if KEYS[3] then

@@ -1,25 +1,26 @@
--- What the scripts of a read-write lock share. It goes before each of them; all have these keys:
+-- What the scripts of a read-write lock share. All have these keys:
 --
--- KEYS[1]  the lock: a hash of 'mode' -> 'read' or 'write', and of holder -> count. The name of a writer ends in ':write'. There is no
---          '@lockdog': to Redisson every other field is a holder
+-- KEYS[1]  the lock: a hash of 'mode' -> 'read' or 'write', and of holder -> count. A writer's owner ends in ':write'.
+--          There is no '@lockdog': to Redisson every field but 'mode' is a holder
 -- KEYS[2]  the token counter of the lock's slot
--- KEYS[3]  the writers that wait: a zset of owner -> until when, ms. While there is one, new readers wait, too
--- KEYS[4]  when a writer last left while somebody waited, ms. A reader that waits since before then goes by no writer that waits
+-- KEYS[3]  the waiting writers: a sorted set of owner -> end of its place, ms. While there is one, new readers wait
+-- KEYS[4]  when a writer last left while others waited, ms. Readers that waited before that don't wait for KEYS[3]
 -- KEYS[5]  the owner's mark, '<token>[ <traceparent>]': it lives as long as the owner's lease
--- KEYS[6]  never exists. So Redis runs none of these scripts while the slot moves (TRYAGAIN): with some marks here and some there
---          they would take live holders for dead
+-- KEYS[6]  never exists, so that Redis runs none of these scripts while the slot moves (TRYAGAIN): with some of the
+--          marks at each node, live holders would look dead
 --
--- A holder has a mark for each time it entered, '{name}:<holder>:rwlock_timeout:<1..count>'; only Redisson's writers have none. One whose
--- marks are gone let its lease run out: Redisson forgets it when a reader leaves, and so do we.
+-- A holder has a mark for each time that it entered, '{name}:<holder>:rwlock_timeout:<1..count>'; only Redisson's
+-- writers have none. A holder is dead if its marks are gone: its lease has run out. Redisson removes the dead when a
+-- reader leaves, and so do these scripts.
 --
--- Whatever is read of others is read before anything is written, so that an error leaves nothing half done.
+-- All reads come before the first write, so that an error of a read leaves nothing half done.
 local ms = math.floor(now / 1000)
 
-local many = 64      -- of more readers than these it is enough that one lives
+local many = 64      -- with more readers than these, one live reader is enough to find
 local turn = 60000   -- ms for which KEYS[4] is kept
 local forever = 2 ^ 40
 
--- alien is the answer where the key is no read-write lock.
+-- alien returns the error for a key that isn't a read-write lock.
 local function alien()
   return redis.error_reply('WRONGTYPE The key holds a hash that is no read-write lock')
 end
@@ -32,18 +33,18 @@ local function mark(holder, i)
   return '{' .. KEYS[1] .. '}' .. suffix
 end
 
--- rest is what is left of a key's time, ms; negative: there is no such key.
+-- rest returns the time until a key expires, ms; negative: the key doesn't exist.
 local function rest(key)
   local left = redis.call('pttl', key)
   return left == -1 and forever or left
 end
 
--- shown is what is left, as an answer has it.
+-- shown returns a rest in the form of a reply.
 local function shown(left)
   return left >= forever and -1 or left
 end
 
--- lease is what is left of a holder's lease, ms; negative: nothing.
+-- lease returns the rest of a holder's lease, ms; negative: the holder is dead.
 local function lease(holder, count)
   if string.find(holder, ':write$') and not string.find(holder, '%-%d+:write$') then
     return rest(KEYS[1]) -- Redisson's
@@ -55,9 +56,9 @@ local function lease(holder, count)
   return left
 end
 
--- look finds out who else holds the lock: the writer, who has the longest lease, and the dead. Of many readers it only finds one,
--- unless all is to be looked at: a release with thousands of them would keep Redis for as many µs. Where it sees that the key is no read-write
--- lock, seen.alien is the answer.
+-- look returns the other holders: the writer, the one with the longest lease, and the dead. Of many readers it only
+-- finds one, unless all is set: to check thousands in a release would block Redis for milliseconds. If the key isn't a
+-- read-write lock, seen.alien is the error.
 local function look(own, all)
   local seen = {left = -2, readers = 0, dead = {}}
   local function at(fields, one)
@@ -104,7 +105,7 @@ local function look(own, all)
   return seen
 end
 
--- settle leaves the lock to those whom look has seen.
+-- settle removes the dead that look has seen, or the lock if no holder is left. Without a writer the mode is 'read'.
 local function settle(seen)
   if not seen.longest then
     redis.call('del', KEYS[1])
@@ -121,14 +122,14 @@ local function settle(seen)
   end
 end
 
--- said is what a holder of ours says of itself.
+-- said returns the first mark of a holder of ours, '' for others.
 local function said(holder)
   local meta = redis.call('get', mark(holder, 1))
   return meta and meta ~= '1' and meta or '' -- Redisson's are '1'
 end
 
--- grant gives the lock to ARGV[1] for ARGV[2] ms, in this mode if it was free; ARGV[4] is the traceparent. It is the answer of
--- an acquire.
+-- grant gives the lock to ARGV[1] for ARGV[2] ms, with the mode if the lock was free; ARGV[4] is the traceparent. It
+-- returns the reply of the acquire.
 local function grant(mode)
   local token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
@@ -155,7 +156,7 @@ local function grant(mode)
   return {1, now, token}
 end
 
--- lastWriter returns the writer that waits and keeps its place longest, and until when, ms; nil if none waits.
+-- lastWriter returns the waiting writer whose place ends last, and that end, ms; nil if none waits.
 local function lastWriter()
   local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')
   if last[1] and not isOwner(last[1]) then
@@ -173,12 +174,12 @@ local function lastTurn()
   return tonumber(last)
 end
 
--- gone tells those who wait that a writer is gone. It returns the text of what was refused.
+-- gone notifies waiters that a writer has left. It returns the error's text if a command was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()
     if heard > 0 or redis.call('exists', KEYS[3]) == 1 then
-      lastTurn() -- which fails where it isn't ours
+      lastTurn() -- raises an error if the key isn't ours
       redis.call('set', KEYS[4], ms, 'px', turn)
     end
   end)

@@ -1,11 +1,11 @@
--- Takes a read-write lock away from all who hold it, wakes the waiters and tells the holders. The keys are those of rw.lua.
+-- Deletes a read-write lock, wakes the waiters and notifies the holders. rw.lua describes KEYS.
 --
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>' and ':write'
--- ARGV[4]  the client that does this, for the holder to hear of
+-- ARGV[4]  the calling client, to be named to the holders
 --
--- Returns  as force.lua. Running it twice is harmless.
+-- Returns  as force.lua. Safe to run twice.
 local seen = look('', true)
 if seen.alien then
   return seen.alien

@@ -1,8 +1,8 @@
-// Package script knows the Lua scripts: what each takes, which keys it touches and what its reply means. Nobody else knows a position in KEYS, in
-// ARGV or in a reply.
+// Package script has the Lua scripts, builds their calls and parses their replies. No other package depends on a
+// position in KEYS, in ARGV or in a reply.
 //
-// Each .lua file begins with its KEYS, ARGV and replies, or says which other file has them. A file that returns nothing by itself is a fragment: it is
-// put before the scripts that share it.
+// Each .lua file begins with its KEYS, ARGV and replies, or names the file that describes them. A file that returns
+// nothing itself is a fragment. It is put before the scripts that use it.
 package script
 
 import (
@@ -12,35 +12,38 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// The scripts have no shebang line: with one, a Redis that is full refuses even renewals.
+// The scripts have no shebang line: with one, a full Redis refuses even renewals.
 //
 //go:embed *.lua
 var files embed.FS
 
-// wakeFair wakes the next in the queue of a FairMutex of the lock's name, if the owner's entry says that there is one. Other releases don't run it.
+// wakeFair wakes the first waiter for a FairMutex with the lock's name, if the lock's mark says that there are waiters.
 var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
-// function makes a function of a script.
+// function returns Lua code that defines a function whose body is source.
 func function(name, parameters string, source ...string) string {
 	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
 }
 
-// release is what follows entry.lua in a release. Where others wait, it finds out who is next, for which it may need shared fragments.
+// release returns the code that follows entry.lua in a release. shared are the fragments that the script lacks: a batch
+// has them already.
 func release(shared ...string) string {
-	return wakeFair + "if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" + read("release")
+	return wakeFair +
+		"if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" +
+		read("release")
 }
 
-// handOver hands the lock over if no other process waits, for which it may need shared fragments. It releases what can't be handed over.
+// handOver returns the code that hands a lock over if no other process waits, and otherwise releases it.
 func handOver(shared ...string) string {
 	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + release(shared...)
 }
 
-// load returns the script in a file, after the fragments that it shares with others.
+// load returns a script: the shared fragments, followed by the file with the script's name.
 func load(name string, shared ...string) *backend.Script {
 	return build(name, read(shared...), read(name))
 }
 
-// build returns the script that consists of some texts, one after the other.
+// build returns a script that consists of texts.
 func build(name string, texts ...string) *backend.Script {
 	return backend.NewScript(name, strings.Join(texts, ""))
 }

@@ -1,4 +1,4 @@
--- Takes one permit with a lease for one owner, if one is left. Permits whose lease has run out are left again.
+-- Takes one permit with a lease for one owner, if one is left. First gives back the permits whose lease has run out.
 --
 -- KEYS[1]  the number of permits that are left; absent = none
 -- KEYS[2]  the permits that are taken: a sorted set of owner -> end of its lease, ms
@@ -6,17 +6,16 @@
 -- ARGV[1]  owner, as 16 bytes
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[4]  traceparent: there is no place for it
+-- ARGV[4]  traceparent: not used, as a permit has no place for it
 -- ARGV[5]  channel that waiters listen on
 -- ARGV[6]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now, token, left, remaining}  granted; so many are left, and the next lease runs out after so many ms
+-- Returns  {1, now, token, left, remaining}  granted; left = how many permits are left
 --          {0, now, remaining, '', ''}       none is left
 --          {2, now}                          came too late, wrote nothing
---          remaining = -1: no lease will run out
+--          remaining = ms until the next lease runs out; -1 = no lease will run out
 --
--- Safe to run twice for one owner: it has one permit, and the token rises again. It comes after clock.lua, token.lua, after.lua, tell.lua, number.lua
--- and permits.lua.
+-- Safe to run twice for one owner: the owner has one permit, and the token rises again.
 if late(ARGV[3]) then
   return {2, now}
 end
@@ -37,7 +36,7 @@ if type(ends) == 'table' then
 end
 local again = redis.call('zscore', KEYS[2], ARGV[1])
 local over = {}
-if first and ends <= ms then -- a hundred at most: the rest is for the next call, which their age makes come at once
+if first and ends <= ms then -- 100 at most: if there are more, remaining is 0, and a waiter asks again at once
   over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
 end
 for i = #over, 1, -1 do
@@ -54,7 +53,8 @@ local function remaining()
   return math.max(at - ms, 0)
 end
 
--- take writes: first what can be undone. It returns the error of what was refused, and then has changed nothing.
+-- take makes the changes, those that can be undone first. It returns the error of a command that was refused: then
+-- everything is as before.
 local function take(mine)
   local function undo(refused)
     if again then
@@ -64,13 +64,13 @@ local function take(mine)
     end
     return refused
   end
-  if #over > 0 then -- no such member: that it is refused is known before anything was done
+  if #over > 0 then -- no such member: if ZREM is refused, the script fails before a change
     redis.call('zrem', KEYS[2], '')
   end
   if mine then
     local ttl = redis.call('pttl', KEYS[1])
     local set = redis.pcall('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
-    if type(set) ~= 'table' and ttl > 0 then -- somebody wants the semaphore to be gone by then
+    if type(set) ~= 'table' and ttl > 0 then -- the program gave the semaphore an expiry: its permits get the same
       set = redis.pcall('pexpire', KEYS[2], ttl)
     end
     if type(set) == 'table' then
@@ -84,7 +84,7 @@ local function take(mine)
   elseif more > 0 then
     set = redis.pcall('incrby', KEYS[1], more)
   end
-  if type(set) == 'table' then -- an ACL may forbid it
+  if type(set) == 'table' then -- refused, by an ACL, say
     return undo(set)
   end
   left = set

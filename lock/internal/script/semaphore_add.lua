@@ -1,6 +1,6 @@
--- Adds permits to a semaphore, or takes some away. It comes after once.lua, which has the KEYS, the other ARGV and the replies.
+-- Adds permits to a semaphore, or removes some. once.lua describes KEYS, the other ARGV and the replies.
 --
--- ARGV[6]  how many; negative: to be taken away, even if so many aren't left
+-- ARGV[6]  how many; negative = to remove, even if fewer are left: the number may become negative
 local delta, before, most = tonumber(ARGV[6]), tonumber(value or 0), 2147483647 -- Redisson's numbers are no larger
 local sum = before + delta
 if sum > most and sum > before or sum < -most and sum < before then

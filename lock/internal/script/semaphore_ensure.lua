@@ -1,11 +1,11 @@
--- Sets how many permits a semaphore with leases has in all, those that are held included, whatever that was before. It comes after once.lua, which
--- has the other KEYS, the other ARGV and the replies.
+-- Sets the total number of permits of a semaphore with leases, those that are held included. once.lua describes the
+-- other KEYS, the other ARGV and the replies.
 --
 -- KEYS[3]  the permits that are taken: a sorted set of owner -> end of its lease, ms
--- ARGV[6]  how many in all
+-- ARGV[6]  the total number
 --
--- A permit whose lease has run out stays among those that are taken until the next acquire gives it back. So it counts as taken here, and as
--- available to everybody who asks how many are.
+-- A permit whose lease has run out stays in KEYS[3] until the next acquire gives it back. So it counts as taken here,
+-- but as available in the published number, as in count.lua.
 local _, alien = firstPermit(KEYS[3])
 if type(alien) == 'table' then
   return alien

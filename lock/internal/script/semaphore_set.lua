@@ -1,4 +1,5 @@
--- Gives a semaphore its permits, unless it has a number of them, be it 0. It comes after once.lua, which has the KEYS, the other ARGV and the replies.
+-- Sets the number of a semaphore's permits, unless it has a number, even 0. once.lua describes KEYS, the other ARGV and
+-- the replies.
 --
 -- ARGV[6]  how many
 if value then

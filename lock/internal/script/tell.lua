@@ -1,6 +1,6 @@
--- tell publishes a message. It returns first how many heard it, and then the text of what the server refused, for the effect can't be undone any
--- more: nothing of this may make the script fail. Of a server that doesn't know the command, as one before Redis 7 doesn't know
--- SPUBLISH, nobody can listen but to the other kind of channel.
+-- tell publishes a message. It returns the number of subscribers that got it, and the error's text if it was refused.
+-- It raises no error, as the script's effect can't be undone. If the server doesn't know the command (SPUBLISH before
+-- Redis 7), clients can only subscribe to the other kind of channel there.
 local function tell(publish, channel, message)
   local heard = redis.pcall(publish, channel, message)
   if type(heard) == 'table' and string.find(heard.err, 'nknown', 1, true) then

@@ -1,8 +1,8 @@
--- noCounter is the error where the key of a counter holds something else. It is left as it is.
+-- noCounter is the error for a counter's key that holds something else. The key isn't changed.
 local noCounter = {err = 'WRONGTYPE The key of the token counter holds text that is no number'}
 
--- follow returns the token after the last one of a counter, both as text, false = none: the time, or, if the clock is behind the last one, what
--- follows that. It returns the number and its text; nothing where the last one is no number. It comes after clock.lua.
+-- follow returns the token after last, which is a counter's text, false = none: the time, or last + 1 if the clock
+-- isn't past last. It returns the token as a number and as text; nothing if last isn't a number. Needs clock.lua.
 local function follow(last)
   if last and (last == '' or string.find(last, '%D')) then
     return
@@ -10,13 +10,14 @@ local function follow(last)
     return now, nowText
   end
   last = tonumber(last)
-  if last < now or last >= 9007199254740992 then -- none of ours: a number of Lua can't be one more than 2^53
+  if last < now or last >= 9007199254740992 then -- not lockdog's: leading zeros; or 2^53, to which Lua can't add 1
     return now, nowText
   end
   return last + 1, string.format('%.0f', last + 1)
 end
 
--- draw takes the next token from a counter. It returns the number and its text. With existing it makes no counter: it fails where none is.
+-- draw draws the next token from a counter. It returns the token as a number and as text. With existing it raises an
+-- error if the counter doesn't exist; otherwise it creates the counter.
 local function draw(counter, existing)
   local last
   if existing then

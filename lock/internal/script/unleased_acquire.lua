@@ -1,17 +1,17 @@
--- Takes permits of a semaphore for one owner, if there are as many.
+-- Takes permits of a semaphore without leases for one owner, if enough are left.
 --
 -- KEYS[1]   the semaphore: the number of permits that are left; absent = none
--- KEYS[2]   the owner's receipt: how many it took
--- KEYS[3..] receipts that nobody will ask for any more
+-- KEYS[2]   the owner's receipt: how many it took, or 'undone' (see unleased_undo.lua)
+-- KEYS[3..] receipts that aren't needed any more: they are deleted
 -- ARGV[1]   owner
--- ARGV[2]   lease, ms: of no meaning here
+-- ARGV[2]   lease, ms: not used
 -- ARGV[3]   not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[4]   traceparent: of no meaning here
+-- ARGV[4]   traceparent: not used
 -- ARGV[5]   how many
 -- ARGV[6]   how long the receipt is kept, ms
 --
--- Returns  {1, now, 0, left, -1}  taken; so many are left
---          {0, now, -1, '', ''}   too few are left, or the owner has been swept
+-- Returns  {1, now, 0, left, -1}  taken; left = how many permits are left
+--          {0, now, -1, '', ''}   too few are left, or the owner's acquire was undone
 --          {2, now}               came too late, wrote nothing
 --
 -- Safe to run twice for one owner, while the receipt is kept.
@@ -37,7 +37,7 @@ if receipt then
 elseif left >= tonumber(ARGV[5]) then
   redis.call('set', KEYS[2], ARGV[5], 'px', ARGV[6])
   left = redis.pcall('decrby', KEYS[1], ARGV[5])
-  if type(left) == 'table' then -- an ACL may forbid it
+  if type(left) == 'table' then -- refused, by an ACL, say
     redis.call('del', KEYS[2])
     return left
   end

@@ -1,22 +1,23 @@
--- Gives back what an acquire may have taken although nobody got to know, and has it take nothing any more.
+-- Undoes an acquire whose reply was lost: gives back what it took, and prevents a delayed call of it from taking any.
 --
 -- KEYS[1]   the semaphore
 -- KEYS[2]   the owner's receipt
--- KEYS[3..] receipts that nobody will ask for any more
+-- KEYS[3..] receipts that aren't needed any more: they are deleted
 -- ARGV[1]   owner
 -- ARGV[2]   channel that waiters listen on
 -- ARGV[3]   'publish', or 'spublish' where channels are sharded
 -- ARGV[4]   how long the receipt is kept, ms
 --
--- Returns  {1, now}     given back; {1, now, text} as well, and the message was refused with that error
---          {0, now, 0}  there was nothing to give back
+-- Returns  {1, now}        given back
+--          {1, now, text}  given back, but the message was refused with that error
+--          {0, now, 0}     there was nothing to give back
 --
--- Safe to run twice: the receipt says that it has been done.
+-- Safe to run twice: the receipt is 'undone' then.
 local taken = tonumber(redis.call('get', KEYS[2]) or 0)
--- A Redis that is full refuses SET and INCRBY, but not after a PEXPIRE in the same script.
+-- A full Redis refuses SET and INCRBY, but not after a PEXPIRE in the same script.
 redis.call('pexpire', KEYS[2], ARGV[4])
 local left = taken and taken > 0 and redis.pcall('incrby', KEYS[1], taken)
-if type(left) == 'table' then -- no number, or an ACL forbids it
+if type(left) == 'table' then -- not a number, or forbidden by an ACL
   return left
 end
 local set = redis.pcall('set', KEYS[2], 'undone', 'px', ARGV[4])

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Entries are how a call changes the client's entries in the wait set. The zero value leaves it alone.
+// Entries say how a call changes the client's entry in a lock's wait set. The zero value changes nothing.
 type Entries struct {
 	Add     string // see Entry; "": none
-	TakeOut string // that of an earlier waiter; "": the same, or none
-	Since   int64  // when the client began to wait, or last had the lock: Redis's time in µs, 0 for now. A release takes now
-	Lease   any    // of the waiter, in ms: an int64, boxed
+	TakeOut string // the entry of an earlier waiter; "": it is the same as Add, or there is none
+	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last had the lock; 0: now
+	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
 
-// Entry returns the entry of a client in a wait set. By it a release may call the client with that tag. With a trust it may also grant the
-// lock to the waiter with that owner, for so long: see RemoteGrant.
+// Entry returns the entry of a client in a wait set. By it a release may call the client. With a trust over 0, a
+// release may also grant the lock to the waiter with that owner, for the time of trust: see RemoteGrant.
 func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 	if trust <= 0 {
 		return tag
@@ -26,7 +26,8 @@ func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 	return tag + " " + strconv.FormatInt(trust.Milliseconds(), 10) + " " + traceparent + " " + owner
 }
 
-// ParseEntry reads an entry: the owner whom a release may grant the lock, and the traceparent of its acquire; "" where a release may only wake the client.
+// ParseEntry returns the owner to which an entry allows a release to grant the lock, and the traceparent of its
+// acquire. Both are "" if a release may only call the client.
 func ParseEntry(entry string) (owner, traceparent string) {
 	words := strings.SplitN(entry, " ", 4)
 	if len(words) < 4 {
@@ -35,7 +36,8 @@ func ParseEntry(entry string) (owner, traceparent string) {
 	return words[3], strings.TrimPrefix(words[2], "-")
 }
 
-// ParseCall reads the message that calls a client: when it was sent, Redis's time in µs. Anybody may have published it: 0 if it isn't a time.
+// ParseCall returns the time in a message that calls a client: when it was sent, Redis's time in µs. Anybody may have
+// published the message: ParseCall returns 0 if the message isn't a time.
 func ParseCall(payload string) int64 {
 	now, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil || now <= LeastTime {
@@ -44,17 +46,17 @@ func ParseCall(payload string) int64 {
 	return now
 }
 
-// RemoteGrant is the message of a release that has granted the lock to a waiter.
+// RemoteGrant is the message by which a release grants the lock to a waiter of another client.
 type RemoteGrant struct {
 	Owner string // the waiter
 	Token int64
-	Now   int64 // when that was: Redis's time, µs
+	Now   int64 // of the grant: Redis's time, µs
 
-	From        string // who released it
-	Traceparent string // of that owner's acquire
+	From        string // the owner that released the lock
+	Traceparent string // of From's acquire
 }
 
-// ParseRemoteGrant reads the message. Anybody may have published it: what doesn't parse is none.
+// ParseRemoteGrant parses the message. Anybody may have published it: it reports false for any other text.
 func ParseRemoteGrant(payload string) (RemoteGrant, bool) {
 	lines := strings.Split(payload, "\n")
 	if len(lines) != 3 || lines[1] == "" {

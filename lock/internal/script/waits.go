@@ -2,23 +2,24 @@ package script
 
 import "time"
 
-// waitsPart begins the name of a hash of waits, and waitingKey is that of the set of the clients that have one; both come after the key prefix.
+// Both follow the key prefix: waitsPart in the name of a client's hash of waits, waitingKey as the name of the set of
+// the clients that have such a hash.
 const (
 	waitsPart  = "lockdog:waits:"
 	waitingKey = "lockdog:waiting"
 )
 
-// WaitsKey has the long waits of a client with those random digits in its owners: owner of a lease -> the waits whose ctx carries that lease, as
-// waitgraph encodes them. A wait that carries none is stored under its own waiter. Each client has a key in a slot of its own.
+// WaitsKey returns the key of the long waits of the client with those random digits in its owners. It is a hash: owner
+// of a lease -> the waits whose ctx carries the lease, encoded by package waitgraph. A wait that carries no lease is in
+// the field of its own owner. The random digits are the hash tag, so that the keys of clients are in different slots.
 func WaitsKey(prefix, random string) string { return prefix + waitsPart + "{" + random + "}" }
 
-// WaitingKey has the clients that have long waits: their random digits -> until when, ms.
+// WaitingKey returns the key of the clients that have long waits: their random digits -> expiry, ms.
 func WaitingKey(prefix string) string { return prefix + waitingKey }
 
 // WaitsLife is how long the keys of a client's waits live without a refresh.
 const WaitsLife = 5 * time.Second
 
-// The scripts of the wait graph.
 var (
 	WaitsWrite  = load("waits_write", "clock")
 	WaitsEnlist = load("waits_enlist", "clock")
@@ -27,9 +28,9 @@ var (
 	Holders     = load("holders")
 )
 
-// WaitsChange is what a client writes of its waits.
+// WaitsChange is a change of a client's hash of waits.
 type WaitsChange struct {
-	Anew   bool     // nothing of what was written before stays
+	Anew   bool     // all fields that aren't in Set are removed
 	Remove []string // fields
 	Set    []string // field, value, field, value, ...
 }
@@ -56,10 +57,10 @@ func WaitsWriteArgs(r *Request, key string, change WaitsChange) {
 type WaitsWriteReply struct {
 	Now   int64 // Redis's time, µs
 	Late  bool  // the call came after its not-after, and wrote nothing
-	Known bool  // the key was there; or what was there doesn't matter
+	Known bool  // the key existed, or the change was Anew
 }
 
-// ParseWaitsWrite reads the reply.
+// ParseWaitsWrite parses the reply.
 func ParseWaitsWrite(reply any) (WaitsWriteReply, error) {
 	_, nums, err := ints(reply, 2)
 	if err != nil || nums[0] < 0 || nums[0] > 2 {
@@ -68,14 +69,14 @@ func ParseWaitsWrite(reply any) (WaitsWriteReply, error) {
 	return WaitsWriteReply{Now: nums[1], Late: nums[0] == 2, Known: nums[0] == 1}, nil
 }
 
-// WaitsEnlistArgs makes r a call of waits_enlist.lua: the client with those random digits has waits.
+// WaitsEnlistArgs makes r a call of waits_enlist.lua for the client with those random digits.
 func WaitsEnlistArgs(r *Request, key, random string) {
 	r.start(WaitsEnlist)
 	r.Keys = append(r.Keys, key)
 	r.Args = append(r.Args, random, WaitsLife.Milliseconds())
 }
 
-// WaitsReadArgs makes r a call of waits_read.lua: the waits of a client whose ctx carries the leases with those owners.
+// WaitsReadArgs makes r a call of waits_read.lua. It reads the waits whose ctx carries the leases with those owners.
 func WaitsReadArgs(r *Request, key string, owners []string) {
 	r.start(WaitsRead)
 	r.Keys = append(r.Keys, key)
@@ -84,10 +85,10 @@ func WaitsReadArgs(r *Request, key string, owners []string) {
 	}
 }
 
-// ParseWaitsRead reads the reply: how long ago the client refreshed its waits, and for each owner the text, "" for none.
+// ParseWaitsRead returns how long ago the client refreshed its waits, and for each owner the text, "" for none.
 func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, err error) {
 	list, nums, err := ints(reply, 1)
-	if err != nil || len(list) > 1+owners { // Lua may cut off what is nil at the end
+	if err != nil || len(list) > 1+owners { // fewer: Lua may drop nils at the end
 		return 0, nil, unreadable(reply)
 	}
 	texts = make([]string, owners)
@@ -100,7 +101,7 @@ func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, e
 			return 0, nil, unreadable(reply)
 		}
 	}
-	if nums[0] < 0 { // it is gone; or it lives for ever, and then none of ours has written it
+	if nums[0] < 0 { // the key is gone; or it has no expiry, so no client of lockdog wrote it
 		return WaitsLife, make([]string, owners), nil
 	}
 	return max(WaitsLife-Millis(nums[0]), 0), texts, nil
@@ -113,7 +114,7 @@ func HoldersArgs(r *Request, lock string, most int) {
 	r.Args = append(r.Args, most)
 }
 
-// ParseHolders reads the reply: the owners that hold the lock, none if they are too many, and of a read-write lock its mode.
+// ParseHolders returns the owners that hold the lock, none if they are too many, and the mode of a read-write lock.
 func ParseHolders(reply any) (mode string, owners []string, err error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {
@@ -128,7 +129,8 @@ func ParseHolders(reply any) (mode string, owners []string, err error) {
 	return words[0], words[1:], nil
 }
 
-// WaitsNotifyArgs makes r a call of waits_notify.lua. The channel is listened to where the lock is.
+// WaitsNotifyArgs makes r a call of waits_notify.lua. A client listens on its control channel at the node of each lock
+// that it holds.
 func WaitsNotifyArgs(r *Request, lock, channel, message string) {
 	r.start(WaitsNotify)
 	r.Keys = append(r.Keys, lock)

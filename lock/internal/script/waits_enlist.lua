@@ -1,10 +1,10 @@
--- Says that a client has waits, and forgets clients that haven't said so for long.
+-- Adds a client to those that have waits, and removes clients whose time there is over.
 --
--- KEYS[1]  the clients that have waits: a sorted set of client -> until when, ms
+-- KEYS[1]  the clients that have waits: a sorted set of client -> expiry, ms
 -- ARGV[1]  the client: the random digits in its owners
--- ARGV[2]  how long it has them from now on, in ms
+-- ARGV[2]  how long it stays there, ms
 --
--- Returns  1. Running it twice is harmless.
+-- Returns  1. Safe to run twice.
 local ms = math.floor(now / 1000)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('zremrangebyscore', KEYS[1], '-inf', string.format('%.0f', ms))

@@ -1,8 +1,8 @@
--- Has a client look for a deadlock now.
+-- Asks a client to search for a deadlock now.
 --
--- KEYS[1]  a lock that it holds: it listens there
+-- KEYS[1]  a lock that the client holds: it listens on its control channel at the lock's node
 -- ARGV[1]  its control channel
 -- ARGV[2]  the message
 --
--- Returns  how many heard it.
+-- Returns  how many subscribers got the message
 return redis.call('publish', ARGV[1], ARGV[2])

@@ -2,17 +2,20 @@
 --
 -- KEYS[1]  the client's waits: a hash
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[2]  how long they live from now on, in ms
--- ARGV[3]  1 = they are written anew: nothing of what was there stays
--- ARGV[4]  how many fields are removed; they follow
--- ARGV[..] fields that are set, each with its value
+-- ARGV[2]  expiry of the key, ms from now
+-- ARGV[3]  1 = all other fields are removed
+-- ARGV[4]  the number of fields to remove; they follow
+-- ARGV[..] fields to set, each with its value
 --
--- Returns  {0, now} the key wasn't there: of what was written before, nothing is left; {1, now} it was, or that doesn't matter; {2, now} it
---          came too late. Running it twice is harmless.
+-- Returns  {0, now}  done; the key didn't exist: nothing was left of earlier writes
+--          {1, now}  done; the key existed, or all other fields were removed
+--          {2, now}  came too late, wrote nothing
+--
+-- Safe to run twice.
 if late(ARGV[1]) then
   return {2, now}
 end
--- What may be refused comes before what changes something: to remove a field that isn't there changes nothing.
+-- Commands that may be refused are tried before the first change: HDEL of a missing field changes nothing.
 local known = redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('hdel', KEYS[1], '')
 local gone, set = {}, 5 + ARGV[4]

@@ -1,10 +1,10 @@
--- Takes a free read-write lock for one writer, or says who holds it. The keys are those of rw.lua.
+-- Takes a free read-write lock for one writer, or returns a holder. rw.lua describes KEYS.
 --
 -- ARGV[1]  owner; it ends in ':write'
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  for how many ms new readers are to wait for the caller, who waits; 0 = it doesn't
+-- ARGV[5]  how long the caller's place in KEYS[3] lasts without another call, ms; 0 = it doesn't wait
 --
 -- Returns  {1, now, token}                                  granted
 --          {0, now, remaining ms, holder, its mark or ''}   held by others, of whom one is named
@@ -24,8 +24,8 @@ if seen.longest and not mine then
   end
   local keep = tonumber(ARGV[5])
   if keep > 0 and not late(ARGV[3]) then
-    lastWriter() -- which fails where they aren't ours
-    -- No reason to fail if that is refused (a full Redis, an ACL): then the caller waits without being preferred.
+    lastWriter() -- raises an error if the key isn't ours
+    -- If a write is refused (a full Redis, an ACL), the call goes on: new readers then don't wait for the caller.
     redis.pcall('zadd', KEYS[3], ms + keep, ARGV[1])
     local left = redis.pcall('pttl', KEYS[3])
     if type(left) == 'number' and left < keep then
@@ -37,7 +37,7 @@ end
 if late(ARGV[3]) then
   return {2, now}
 end
-if not mine then -- nobody, or the dead
+if not mine then -- there is no live holder
   redis.call('del', KEYS[1])
 end
 local answer = grant('write')

@@ -1,16 +1,17 @@
--- Gives a writer's lock back, to those who read on under it or to everybody, and has nobody wait for the writer any
--- more. The keys are those of rw.lua.
+-- Releases a writer's lock, and removes the writer from the waiting writers. Readers that entered under its lease keep
+-- the lock. rw.lua describes KEYS.
 --
 -- ARGV[1]  owner; it ends in ':write'
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now}         given back and published
---          {1, now, text}   given back, and a step that follows was refused with that error
+-- Returns  {1, now}         released and published
+--          {1, now, text}   released, but a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
--- leaveDead takes those writers out that didn't keep their places.
+
+-- leaveDead removes the waiting writers whose place has ended.
 local function leaveDead()
-  lastWriter() -- which fails where they aren't ours
+  lastWriter() -- raises an error if the key isn't ours
   redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
 end
 
@@ -30,7 +31,7 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
   return refused and {1, now, refused} or {1, now}
 end
 local taken = redis.call('exists', KEYS[1])
-if taken == 0 then -- its key was deleted, and nobody has been told
+if taken == 0 then -- the lock's key was deleted, and no waiter was notified
   tell(ARGV[3], ARGV[2], '1')
 end
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
