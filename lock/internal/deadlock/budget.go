@@ -2,37 +2,37 @@ package deadlock
 
 import "time"
 
-// budget bounds the commands for long waits: budgetStart for each when it becomes long, and budgetRate a second for each from
-// then on. The refresh of the waits and an urgent search can't be put off, so they may overdraw it: a refresh comes once a
-// second, and an urgent search once in urgentPause.
+// budget limits the commands for long waits: each wait allows budgetStart commands when it becomes long, and budgetRate
+// a second from then on. A refresh of the waits and an urgent search can't be delayed: they may make tokens negative.
+// There is one refresh a second, and one urgent search in urgentPause.
 type budget struct {
-	tokens float64
-	at     time.Time // when it was refilled
+	tokens float64   // commands
+	at     time.Time // of the last refill
 }
 
 const (
-	budgetStart = 20.0 // commands for a wait that becomes long: two searches of a cycle of a few clients, and all else until then
-	budgetRate  = 2.0  // commands a second for each long wait
+	budgetStart = 20.0 // enough for two searches of a cycle of a few clients, and for all commands before them
+	budgetRate  = 2.0
 	urgentPause = time.Second
 )
 
-// refill adds what the time since the last refill allows for so many waits, which were long all that time. Debt is paid also
-// while nothing waits.
+// refill adds tokens for the time since the last refill, in which that many waits were long. Without waits it adds as
+// many as for one wait, up to 0.
 func (b *budget) refill(now time.Time, waits int) {
-	debt := max(b.tokens, -float64(maxSearch(waits))) // at most one search is paid for: what was urgent beyond that isn't
+	debt := max(b.tokens, -float64(maxSearch(waits))) // the debt of more than one search is dropped
 	b.tokens = min(debt+budgetRate*float64(max(waits, 1))*now.Sub(b.at).Seconds(), budgetStart*float64(waits))
 	b.at = now
 }
 
-// wait returns how long it takes until there is something left for so many waits.
+// wait returns the time until there is a token again, with that many waits.
 func (b *budget) wait(waits int) time.Duration {
 	return time.Duration(max(1-b.tokens, 0) / (budgetRate * float64(max(waits, 1))) * float64(time.Second))
 }
 
-// maxSearch is how many commands one search for so many waits sends, at most.
+// maxSearch returns the largest number of commands that one search for that many waits may send.
 func maxSearch(waits int) int { return 64 + 4*waits }
 
-// due returns when to search for a wait: at its time, or later if the budget is spent.
+// due returns when to search for a wait: at s.next, or later if there are no tokens.
 func (f *Finder) due(s *searchState, now time.Time) time.Time {
 	if f.budget.tokens > 0 {
 		return s.next

@@ -1,5 +1,6 @@
-// Package deadlock finds deadlocks across processes. Each client writes its long waits into Redis, and looks for cycles that
-// they are part of. What it needs of the client's waits and leases it asks through interfaces: it knows no locks.
+// Package deadlock finds deadlocks across processes. Each client writes its long waits into Redis, and searches for
+// cycles that they are part of. The package knows the client's waits and leases only by the interfaces Waits, Waiter
+// and Lease.
 package deadlock
 
 import (
@@ -16,12 +17,12 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Config says whose waits a Finder looks after.
+// Config has the client of a Finder.
 type Config struct {
-	After      time.Duration // how long a wait lasts before it is written into Redis; 0: the client takes no part
-	Owners     string        // what the client's owners begin with: "<id>:<random>-"
+	After      time.Duration // a wait is long, and written into Redis, after that time; 0: the Finder does nothing
+	Owners     string        // the prefix of the client's owners: "<id>:<random>-"
 	Prefix     string        // of all keys
-	Control    string        // what the control channels of clients begin with
+	Control    string        // the prefix of the clients' control channels, after Prefix
 	Waits      Waits
 	Dispatcher *dispatch.Dispatcher
 	Logger     func() *slog.Logger
@@ -35,9 +36,9 @@ const (
 	MaxAfter     = time.Hour
 )
 
-// Finder is a client's part of the wait graph: it writes the client's long waits into Redis (see records), and looks for
-// deadlocks that they are part of (see search). All of that is done in passes, one at a time. A waiter that joins a queue only
-// looks whether a pass is to come:
+// Finder is a client's part of the wait graph: it writes the client's long waits into Redis (see records), and searches
+// for deadlocks that they are part of (see search). All work is done in passes, one at a time. A waiter that joins a
+// queue only starts a timer, if there is none:
 //
 //	      a waiter joins           its time, or Notified
 //	idle ────────────────▶ armed ───────────────────────▶ passing
@@ -45,8 +46,8 @@ const (
 //	  │                      └── a waiter is left ──────────┘ │
 //	  └────────── no waiter, and nothing of it in Redis ──────┘
 //
-// In each state Close leads to closed, once the pass that is under way has ended. A pass finds the long waits by itself. Nobody
-// reports the end of a wait to the Finder.
+// Close leads from each state to closed, and waits for the pass under way. Each pass reads the client's waits: the end
+// of a wait isn't reported to the Finder.
 type Finder struct {
 	cfg    Config
 	ctx    context.Context
@@ -57,35 +58,35 @@ type Finder struct {
 	mu       sync.Mutex
 	state    state
 	timer    *time.Timer
-	notified bool      // another client has found a cycle with a wait of this one
+	notified bool      // another client has found a cycle with a wait of this client
 	passed   time.Time // the end of the last pass
 
-	// The rest belongs to the pass.
+	// The rest is only used by the pass.
 	random     string // the client, in Redis: the random digits of its owners
 	long       map[Waiter]*longWait
 	records    records
 	budget     budget
 	searched   time.Time            // the last search
-	lookNow    bool                 // notified, since the last search
-	unreadable map[string]time.Time // locks whose holders the ACL hides from this client, and until when they aren't asked for
-	denied     time.Time            // until when nothing is asked of a Redis whose ACL refuses the graph's keys
+	lookNow    bool                 // notified since the last search
+	unreadable map[string]time.Time // locks whose holders the ACL forbids to read -> when to try again
+	denied     time.Time            // the ACL forbids the graph's keys: when to try again
 	warned     bool
 }
 
 const (
 	passPause     = 100 * time.Millisecond // between passes, at least
-	passShare     = 50                     // a pass takes one of so many parts of the time, at most
+	passShare     = 50                     // collect takes 1/50 of the time at most
 	callTimeout   = time.Second
 	panickedPause = time.Second // after a pass that panicked
 
-	// DeniedPause is how long the Finder asks for nothing that the ACL has refused.
+	// DeniedPause is how long the Finder doesn't try again what the ACL has refused.
 	DeniedPause = time.Minute
 
-	// Notification is a message on a client's control channel: somebody has found a cycle that a wait of the client is part of.
+	// Notification is the message on a client's control channel that another client has found a cycle with one of its
+	// waits.
 	Notification = "lockdog deadlock?"
 )
 
-// state is what a Finder does.
 type state uint8
 
 const (
@@ -104,14 +105,14 @@ func New(cfg Config) *Finder {
 	return f
 }
 
-// Joined is called when a waiter has joined a queue.
+// Joined notes that a waiter has joined a queue.
 func (f *Finder) Joined() {
 	if f.cfg.After > 0 && !f.busy.Load() {
 		f.arm(f.cfg.After)
 	}
 }
 
-// Notified is called when another client has found a cycle.
+// Notified notes that another client has found a cycle with a wait of this client.
 func (f *Finder) Notified() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +125,7 @@ func (f *Finder) Notified() {
 	}
 }
 
-// arm has a pass made after a while, unless one is to come.
+// arm starts the timer of a pass, if the state is idle.
 func (f *Finder) arm(wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +146,7 @@ func (f *Finder) setTimer(wait time.Duration) {
 	f.timer.Reset(wait)
 }
 
-// run is called by the timer.
+// run makes a pass when the timer fires.
 func (f *Finder) run() {
 	f.mu.Lock()
 	if f.state != armed {
@@ -177,12 +178,12 @@ func (f *Finder) run() {
 	f.state = idle
 	f.busy.Store(false)
 	f.mu.Unlock()
-	if f.cfg.Waits.Any() { // a waiter that joined in the meantime may have found it busy
+	if f.cfg.Waits.Any() { // a waiter that joined in the meantime may have found busy set, and started no timer
 		f.arm(f.cfg.After)
 	}
 }
 
-// Close ends the passes, and takes the client's waits out of Redis. They would expire by themselves.
+// Close ends the passes, and removes the client's waits from Redis. If that fails, they expire.
 func (f *Finder) Close() {
 	f.mu.Lock()
 	f.state = closed
@@ -195,8 +196,8 @@ func (f *Finder) Close() {
 	f.records.remove(time.Now(), lastTimeout)
 }
 
-// guardedPass makes a pass, and survives a panic of the program's code: contexts, and what is called when a lease has ended.
-// Nobody else recovers from that on the timer's goroutine.
+// guardedPass makes a pass, and recovers from a panic of the program's code: its contexts, and its callbacks for the
+// end of a lease. On the timer's goroutine nothing else would recover.
 func (f *Finder) guardedPass() (next time.Duration, more bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -208,7 +209,8 @@ func (f *Finder) guardedPass() (next time.Duration, more bool) {
 	return f.pass()
 }
 
-// pass writes what has changed, and looks for deadlocks. It returns when the next pass is to be made, if there is to be one.
+// pass writes the changes of the waits, and searches for deadlocks. It returns the time until the next pass, and
+// whether there is to be one.
 func (f *Finder) pass() (next time.Duration, more bool) {
 	began := time.Now()
 	f.budget.refill(began, len(f.long))
@@ -249,19 +251,25 @@ func (f *Finder) pass() (next time.Duration, more bool) {
 	return max(time.Until(wake), passPause, passShare*took), true
 }
 
-// refused notes that the ACL doesn't allow what the graph needs. Then nobody sees this client's waits. Locks work as before.
+// refused notes that the ACL forbids the graph's keys. Other clients then don't see this client's waits. Locks work as
+// before.
 func (f *Finder) refused(now time.Time, err error) {
 	f.denied = now.Add(DeniedPause)
 	f.records.forget()
 	if !f.warned {
 		f.warned = true
-		f.cfg.Logger().Warn("lockdog: Redis's ACL refuses the wait graph; deadlocks across processes aren't found", "error", err.Error())
+		f.cfg.Logger().Warn(
+			"lockdog: Redis's ACL refuses the wait graph; deadlocks across processes aren't found",
+			"error", err.Error())
 	}
 }
 
-// call makes one call, and has its reply read. Without a reply the script writes nothing after writeTimeout, if it has a not-after
-// time.
-func (f *Finder) call(ctx context.Context, timeout, writeTimeout time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
+// call makes one call, and reads its reply by read. If the script takes a not-after, it writes nothing after
+// writeTimeout.
+func (f *Finder) call(
+	ctx context.Context, timeout, writeTimeout time.Duration,
+	args func(*script.Request), read func(*dispatch.Call) error,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// reader reads the graph as far as it can be reached from some waits of this client.
+// reader reads the part of the graph that can be reached from some waits of this client.
 type reader struct {
-	ctx       context.Context // when it ends, what wasn't read is unknown
+	ctx       context.Context // of the calls
 	f         *Finder
 	graph     waitgraph.Graph
-	left      int               // commands that it may still send
+	left      int               // commands that the reader may still send
 	partial   bool              // something couldn't be read
-	sighted   []waitgraph.Cycle // for the first time
-	forbidden error             // by the ACL: no client's waits can be read
+	sighted   []waitgraph.Cycle // seen for the first time
+	forbidden error             // of the ACL: no client's waits can be read
 
-	asked   map[string]bool              // locks whose holders were asked for
-	holders map[string]waitgraph.Holders // those that are known
-	owners  map[string]bool              // that were met
+	asked   map[string]bool              // locks whose holders were read, or couldn't be read
+	holders map[string]waitgraph.Holders // by lock; those that were read
+	owners  map[string]bool              // all owners in holders that block a wait
 }
 
 func newReader(ctx context.Context, f *Finder) *reader {
@@ -33,7 +33,7 @@ func newReader(ctx context.Context, f *Finder) *reader {
 		ctx: ctx, f: f,
 		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
 	}
-	for _, w := range f.long { // of this client everything is known
+	for _, w := range f.long { // the waits of this client needn't be read
 		if len(w.record.Holds) > 0 {
 			r.graph.Add(w.record)
 		}
@@ -41,7 +41,8 @@ func newReader(ctx context.Context, f *Finder) *reader {
 	return r
 }
 
-// from reads what can be reached, in levels: the holders of the locks that are awaited, then the waits that carry their leases.
+// from reads the graph from the due waits on, in levels: the holders of the awaited locks, then the waits whose ctx
+// carries a lease of such a holder, which wait for the locks of the next level.
 func (r *reader) from(due []*longWait) {
 	r.left = maxSearch(len(due))
 	maps.DeleteFunc(r.f.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
@@ -69,7 +70,7 @@ func (r *reader) from(due []*longWait) {
 	r.partial = r.partial || r.ctx.Err() != nil
 }
 
-// take takes commands from those that are left. It returns how many may be sent.
+// take reserves up to n commands of those that are left, and returns how many.
 func (r *reader) take(n int) int {
 	if n > r.left {
 		n, r.partial = r.left, true
@@ -79,7 +80,7 @@ func (r *reader) take(n int) int {
 	return n
 }
 
-// readHolders reads who holds the locks that are awaited. It returns the owners that weren't met before.
+// readHolders reads the holders of the awaited locks. It returns those that block a wait and weren't returned before.
 func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	var names []string
 	for _, a := range all {
@@ -104,7 +105,7 @@ func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	for i, h := range found {
 		if errs[i] != nil {
 			r.partial = true
-			if redisfail.IsForbidden(errs[i]) { // it is another service's lock: somebody else's wait led here
+			if redisfail.IsForbidden(errs[i]) { // another service's lock, which a wait of another client led to
 				r.f.unreadable[names[i]] = time.Now().Add(DeniedPause)
 			}
 			continue
@@ -127,13 +128,13 @@ func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	return owners
 }
 
-// readWaits reads the waits of other clients that carry leases of those owners.
+// readWaits reads the waits of other clients whose ctx carries a lease with one of those owners.
 func (r *reader) readWaits(owners []string) {
 	byClient := make(map[string][]string)
 	var clients []string
 	for _, owner := range owners {
 		id, client := script.ClientOf(owner)
-		if id == "" || client == r.f.random { // Redisson's, or known
+		if id == "" || client == r.f.random { // Redisson's; or this client's, whose waits are known
 			continue
 		}
 		if byClient[client] == nil {
@@ -175,7 +176,8 @@ func (r *reader) readWaits(owners []string) {
 	}
 }
 
-// add adds what a client has written of the waits that carry the lease of an owner. Anybody may have written it.
+// add adds the waits that a client has written for the lease with an owner. Anybody may have written the text: a wait
+// is skipped unless the lease, the waiter and all holds are of that client.
 func (r *reader) add(client, owner, text string, refreshed time.Time) {
 	waits, err := waitgraph.Decode(text)
 	if err != nil {
@@ -187,14 +189,15 @@ func (r *reader) add(client, owner, text string, refreshed time.Time) {
 	}
 	for _, w := range waits {
 		carries := slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return h.Owner == owner })
-		if carries && of(w.Waiter) && !slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return !of(h.Owner) }) {
+		if carries && of(w.Waiter) &&
+			!slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return !of(h.Owner) }) {
 			w.Refreshed = refreshed
 			r.graph.Add(w)
 		}
 	}
 }
 
-// inParallel calls f for each of n, and waits for all.
+// inParallel calls f with 0 to n-1, maxParallel at a time, and waits for all.
 func inParallel(n int, f func(i int)) {
 	if n == 1 {
 		f(0)

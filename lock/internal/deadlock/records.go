@@ -9,36 +9,37 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// records are a client's long waits in Redis, in one hash: under each lease the waits that carry it, and under its own owner a
-// wait that carries none. Of the waits that carry one lease and wait for one lock only one is written: a waiter for the lease
-// waits for all of them, so one is enough to see a cycle. A set has all clients that have such a hash.
+// records are a client's long waits in Redis, in one hash. The field of a lease's owner has the waits whose ctx carries
+// the lease. A wait that carries no lease is in the field of its own owner. Of the waits that carry the same lease and
+// wait for the same lock, one is written: it is enough to see a cycle, as a waiter for the lease waits for all of them.
+// A set has all clients with such a hash.
 //
-// Every command that changes the hash refreshes it, and it is refreshed only together with what has changed. So a wait that is
-// read in a hash lasted when the hash was refreshed. A write without a reply may come late and break that: then everything is
-// written again until the write can't come any more.
+// Every command that changes the hash refreshes it, and a refresh always comes with all changes. So a wait that is read
+// in a hash lasted when the hash was refreshed. A write without a reply may arrive late and break that: so all fields
+// are written again until that write can't arrive any more.
 type records struct {
 	f         *Finder
 	written   map[string]string // field -> text
-	refreshed time.Time         // the hash, or that was tried; zero: it has nothing
+	refreshed time.Time         // the last refresh of the hash, or the last try; zero: the hash is empty
 	sent      time.Time         // the last write of waits
-	enlisted  time.Time         // in the set; or that was tried
-	holding   bool              // a wait carries a lease: others may look often
-	unsure    bool              // there may be something else in the hash
-	lateUntil time.Time         // until when an unanswered write may still come
+	enlisted  time.Time         // the last call of waits_enlist.lua
+	holding   bool              // a wait carries a lease, so that other clients may read the hash
+	unsure    bool              // the hash may have other fields than written
+	lateUntil time.Time         // until when a write without a reply may still arrive
 }
 
 const (
-	// refreshOthers is for waits that carry no leases: nobody but an operator reads them. For the others see
-	// waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all in it.
+	// refreshOthers is for waits that carry no leases: they are only read by people. For the others see
+	// waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all its waits.
 	refreshOthers = 2 * time.Second
 	enlistEvery   = 3 * time.Second
 
 	maxFields   = 100                    // in one call
-	writeWindow = 2 * time.Second        // after which a write is refused
-	lastTimeout = 250 * time.Millisecond // for a call of Close
+	writeWindow = 2 * time.Second        // the write timeout of a write
+	lastTimeout = 250 * time.Millisecond // of the call that Close makes
 )
 
-// due is when the hash is to be refreshed, zero: there is nothing in it.
+// due returns when to refresh the hash, zero if it is empty.
 func (r *records) due() time.Time {
 	if r.refreshed.IsZero() {
 		return time.Time{}
@@ -49,10 +50,10 @@ func (r *records) due() time.Time {
 	return r.refreshed.Add(refreshOthers)
 }
 
-// forget is called when nothing is in the hash, or when it can't be written and expires. The next write begins it anew.
+// forget notes that the hash is empty, or can't be written and will expire. The next write replaces all fields.
 func (r *records) forget() { r.written, r.refreshed, r.unsure = nil, time.Time{}, true }
 
-// texts are the waits as they are to be in Redis.
+// texts returns the fields that the hash is to have.
 func (r *records) texts(long map[Waiter]*longWait) map[string]string {
 	type step struct {
 		owner string
@@ -80,7 +81,7 @@ func (r *records) texts(long map[Waiter]*longWait) map[string]string {
 	return texts
 }
 
-// write brings Redis up to date.
+// write writes the changes of the waits, or refreshes the hash if that is due.
 func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	texts := r.texts(long)
 	if len(texts) == 0 {
@@ -102,7 +103,7 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 		return nil
 	}
 	known, err := r.send(change, now)
-	if err == nil && !known && len(r.written) > 0 { // FLUSHALL, or nothing was refreshed for long
+	if err == nil && !known && len(r.written) > 0 { // the hash was deleted (FLUSHALL), or has expired
 		change = script.WaitsChange{Anew: true}
 		for field, text := range texts {
 			change.Set = append(change.Set, field, text)
@@ -118,12 +119,12 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	return nil
 }
 
-// remove empties the hash. The client stays in the set until its time there is over, and nobody finds anything.
+// remove empties the hash. The client stays in the set until its time there is over: its hash then doesn't exist.
 func (r *records) remove(now time.Time, timeout time.Duration) {
 	if r.refreshed.IsZero() {
 		return
 	}
-	if now.Sub(r.sent) > script.WaitsLife+writeWindow { // whatever was written has expired
+	if now.Sub(r.sent) > script.WaitsLife+writeWindow { // the hash has expired
 		r.forget()
 		return
 	}
@@ -133,7 +134,7 @@ func (r *records) remove(now time.Time, timeout time.Duration) {
 	}
 }
 
-// send makes a change, in several calls if it is large. It reports whether what was written before was still there.
+// send makes a change, in several calls if it is large. It reports whether earlier writes were still in the hash.
 func (r *records) send(change script.WaitsChange, now time.Time) (known bool, err error) {
 	known = true
 	for {
@@ -150,25 +151,29 @@ func (r *records) send(change script.WaitsChange, now time.Time) (known bool, er
 	}
 }
 
-func (r *records) sendOnce(ctx context.Context, timeout time.Duration, change script.WaitsChange, now time.Time) (known bool, err error) {
+func (r *records) sendOnce(
+	ctx context.Context, timeout time.Duration, change script.WaitsChange, now time.Time,
+) (known bool, err error) {
 	key := script.WaitsKey(r.f.cfg.Prefix, r.f.random)
 	r.f.budget.tokens--
-	err = r.f.call(ctx, timeout, writeWindow, func(q *script.Request) { script.WaitsWriteArgs(q, key, change) }, func(c *dispatch.Call) error {
+	err = r.f.call(ctx, timeout, writeWindow, func(q *script.Request) {
+		script.WaitsWriteArgs(q, key, change)
+	}, func(c *dispatch.Call) error {
 		reply, err := script.ParseWaitsWrite(c.Reply)
 		known = reply.Known
 		return c.Learn(reply.Now, reply.Late, err)
 	})
 	switch {
 	case err != nil:
-		r.unsure, r.lateUntil = true, time.Now().Add(2*writeWindow) // its clock may differ a little
+		r.unsure, r.lateUntil = true, time.Now().Add(2*writeWindow) // twice: the server's clock may differ
 	case change.Anew && now.After(r.lateUntil):
 		r.unsure = false
 	}
 	return known, err
 }
 
-// enlist adds the client to the set of those that have waits, from time to time. Only package fleet reads the set. Deadlocks are
-// found without it, so an error is ignored.
+// enlist adds the client to the set of the clients that have waits, every enlistEvery. Only package fleet reads the
+// set. Deadlocks are found without it, so an error is ignored.
 func (r *records) enlist(now time.Time) {
 	if now.Sub(r.enlisted) < enlistEvery {
 		return
@@ -176,5 +181,7 @@ func (r *records) enlist(now time.Time) {
 	r.enlisted = now
 	key := script.WaitingKey(r.f.cfg.Prefix)
 	r.f.budget.tokens--
-	_ = r.f.call(r.f.ctx, callTimeout, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.f.random) }, func(*dispatch.Call) error { return nil })
+	_ = r.f.call(r.f.ctx, callTimeout, 0,
+		func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.f.random) },
+		func(*dispatch.Call) error { return nil })
 }

@@ -9,35 +9,35 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// The wait that closes a cycle is the last to become long, so its client sees the cycle first, and notifies the clients of the
-// others. Each of them finds the cycle by itself.
+// The wait that closes a cycle is the last to become long, so its client sees the cycle first, and notifies the clients
+// of the others. Each of them finds the cycle by itself.
 
 const (
-	searchPause    = 500 * time.Millisecond // between the first two searches for a wait; each pause is twice the one before
+	searchPause    = 500 * time.Millisecond // between the first two searches for a wait; then doubled each time
 	maxSearchPause = 10 * time.Second
 	notifiedPause  = 200 * time.Millisecond // after the last search, before one that a notification asks for
 
-	maxParallel = 8  // calls at once
+	maxParallel = 8  // calls at a time
 	maxTold     = 16 // deadlocks of one wait
 )
 
-// searchState is what was found for a wait so far.
+// searchState has the searches for a wait, and what they found.
 type searchState struct {
 	next     time.Time // when to search again
-	last     time.Time
-	count    int  // of searches
-	notified bool // since the last one
+	last     time.Time // the last search
+	count    int       // of searches
+	notified bool      // since the last search
 
 	sighting waitgraph.Sighting
-	told     map[string]bool // by key of the cycle
+	told     map[string]bool // by the cycle's key: the deadlocks that were reported to the waiter
 }
 
-// unconfirmed reports whether a cycle was seen once.
+// unconfirmed reports whether a cycle was seen once, and not yet a second time.
 func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.told[s.sighting.Key] }
 
-// urgent reports whether this search may find a deadlock that no earlier one could. The wait that closes a cycle is the last to
-// become long. So what sees the cycle is the first search for that wait, those of the clients that are notified then, and a
-// second one of each.
+// urgent reports whether the next search may find a deadlock that no earlier search could find. The wait that closes a
+// cycle is the last to become long. So the cycle is found by the first search for that wait, by the searches of the
+// clients that are then notified, and by the second search of each client, which confirms it.
 func (s *searchState) urgent() bool { return s.count == 0 || s.notified || s.unconfirmed() }
 
 // later returns the later of two times.
@@ -48,7 +48,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// searched notes a search, and when to search again.
+// searched notes a search, and sets the time of the next one.
 func (s *searchState) searched(now time.Time) {
 	pause := searchPause
 	for range s.count {
@@ -60,8 +60,8 @@ func (s *searchState) searched(now time.Time) {
 	s.last, s.next, s.notified = now, now.Add(pause), false
 }
 
-// search searches for deadlocks of the waits for which it is time. It returns when to search again, zero if there is no wait to
-// search for. It fails only if the ACL doesn't allow to read what clients have written.
+// search searches for deadlocks of the waits that are due. It returns when to search again, zero if there is no wait to
+// search for. It fails only if the ACL forbids to read the clients' waits.
 func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	var due []*longWait
 	for _, w := range f.long {
@@ -78,7 +78,7 @@ func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	}
 	f.lookNow = false
 	if len(due) > 0 {
-		// A server that hangs mustn't delay the refresh of the client's own waits.
+		// A server that hangs must not delay the refresh of this client's waits.
 		ctx, cancel := context.WithTimeout(f.ctx, callTimeout)
 		defer cancel()
 		r := newReader(ctx, f)
@@ -108,7 +108,7 @@ func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	return next, nil
 }
 
-// conclude acts on what was found for a wait.
+// conclude handles the cycle that was found for a wait: the first time it is noted, the second time it is reported.
 func (f *Finder) conclude(w *longWait, r *reader, at time.Time) {
 	cycle, state := r.graph.Through(w.record.Waiter), &w.search
 	if cycle == nil {
@@ -138,7 +138,8 @@ func (f *Finder) conclude(w *longWait, r *reader, at time.Time) {
 	w.waiter.Deadlocked(cycle, victim >= 0 && cycle[victim].Wait.Waiter == w.record.Waiter)
 }
 
-// notify has the other clients of cycles search for them now. Each is told once: it searches for all its waits.
+// notify asks the other clients of cycles to search now. Each gets one message, and searches for all its waits. An
+// error is ignored: the client then finds the cycle by its next regular search.
 func (f *Finder) notify(cycles []waitgraph.Cycle) {
 	var channels, keys []string
 	known := make(map[string]bool)
@@ -157,7 +158,8 @@ func (f *Finder) notify(cycles []waitgraph.Cycle) {
 	defer cancel()
 	f.budget.tokens -= float64(len(channels))
 	inParallel(len(channels), func(i int) {
-		_ = f.call(ctx, callTimeout, 0, func(q *script.Request) { script.WaitsNotifyArgs(q, keys[i], channels[i], Notification) },
-			func(*dispatch.Call) error { return nil }) // else it searches by itself, later
+		_ = f.call(ctx, callTimeout, 0,
+			func(q *script.Request) { script.WaitsNotifyArgs(q, keys[i], channels[i], Notification) },
+			func(*dispatch.Call) error { return nil })
 	})
 }

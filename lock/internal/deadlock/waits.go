@@ -10,8 +10,8 @@ import (
 
 // Waits are the client's waits.
 type Waits interface {
-	// Long returns the waits that had begun by a time, and when the first of the others began: zero if there is none. It
-	// reports whether the client has any wait.
+	// Long returns the waits that had begun at a time, when the first of the others began (zero if there is none), and
+	// whether the client has any wait.
 	Long(by time.Time) (long []Wait, next time.Time, any bool)
 	// Any reports whether the client has a wait.
 	Any() bool
@@ -20,22 +20,22 @@ type Waits interface {
 // Wait is a wait at one moment.
 type Wait struct {
 	Waiter
-	Owner       string // that it asks for now; it may ask for another one later
+	Owner       string // for which the lock is requested now; a wait may change its owner
 	Traceparent string
 }
 
-// Waiter is who waits. It is comparable, and the same as long as the wait lasts.
+// Waiter identifies a wait, as long as the wait lasts. It is comparable.
 type Waiter interface {
-	// Describe returns the part of the wait that stays as it is, and the leases that its ctx carries, also those that have
-	// ended. It calls methods of the program's contexts, so it may panic.
+	// Describe returns the part of the wait that doesn't change, and the leases that its ctx carries, also those that
+	// have ended. It calls methods of the program's contexts, so it may panic.
 	Describe() (waitgraph.Wait, []Lease)
-	// Deadlocked tells the waiter of a deadlock that it is part of. With fail its wait is to end with an error.
+	// Deadlocked reports a deadlock to the waiter. With fail its wait must end with an error.
 	Deadlocked(cycle waitgraph.Cycle, fail bool)
 }
 
 // Lease is a lease of this client.
 type Lease interface {
-	// Hold returns what the wait graph knows of the lease, and reports whether the lease lives.
+	// Hold returns the lease in the form of the wait graph, and whether it lives.
 	Hold() (waitgraph.Hold, bool)
 }
 
@@ -43,14 +43,14 @@ type Lease interface {
 type longWait struct {
 	waiter  Waiter
 	leases  []Lease        // that its ctx carries, also those that have ended
-	record  waitgraph.Wait // as of this pass
-	follows bool           // it may be part of a deadlock, as of this pass
+	record  waitgraph.Wait // set by each pass
+	follows bool           // the wait may be part of a deadlock; set by each pass
 	search  searchState
 }
 
 const maxRecorded = 1000 // waits of a client in Redis
 
-// collect brings f.long up to date. It returns when the next wait will be long, zero if none will be, and whether there is any
+// collect updates f.long. It returns when the next wait becomes long, zero if there is none, and whether there is any
 // wait.
 func (f *Finder) collect(now time.Time) (soonest time.Time, any bool) {
 	all, next, any := f.cfg.Waits.Long(now.Add(-f.cfg.After))
@@ -72,7 +72,7 @@ func (f *Finder) collect(now time.Time) (soonest time.Time, any bool) {
 	return soonest, any
 }
 
-// update notes which leases live.
+// update sets record.Holds to the leases that live.
 func (w *longWait) update() {
 	w.record.Holds = w.record.Holds[:0:0]
 	for _, l := range w.leases {
@@ -86,7 +86,8 @@ func (w *longWait) update() {
 	w.follows = len(w.record.Holds) > 0 && waitgraph.Followed(w.record.Kind)
 }
 
-// inOrder returns the waits that may be written: those with leases first, of these the ones that may fail, then the oldest.
+// inOrder returns the waits to write, maxRecorded at most: first those with leases, among these first those that may be
+// chosen to fail, then by age.
 func inOrder(long map[Waiter]*longWait) []*longWait {
 	all := make([]*longWait, 0, len(long))
 	for _, w := range long {
@@ -102,7 +103,8 @@ func inOrder(long map[Waiter]*longWait) []*longWait {
 		return 0
 	}
 	slices.SortFunc(all, func(a, b *longWait) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)),
+			a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
 	})
 	return all[:min(len(all), maxRecorded)]
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// MaxDepth is how many waits a cycle may have.
+// MaxDepth is the largest number of waits in a cycle.
 const MaxDepth = 16
 
-// MaxHolders is of how many holders of one lock steps are followed. A lock with more has none here.
+// MaxHolders is the largest number of holders of a lock. With more, the lock blocks no wait here.
 const MaxHolders = 100
 
-// Followed reports whether a wait for a lock of that kind ends only when each of the lock's holders is gone, so that a step may lead to any of
-// them. A semaphore may have permits left, a latch has no holders, and a Quorum's lock is held where most of its nodes say so. A wait for a read
-// lock is followed to a writer only: see Holders.
+// Followed reports whether a wait for a lock of that kind ends only when all holders of the lock are gone: then a cycle
+// may lead to any of them. A semaphore may have permits left, a latch has no holders, and who holds a Quorum's lock no
+// single node knows. A wait for a read lock is only followed to a writer: see Holders.Block.
 func Followed(kind string) bool {
 	switch kind {
 	case "mutex", "fair", "multi", "write", "read":
@@ -25,27 +25,27 @@ func Followed(kind string) bool {
 	return false
 }
 
-// Holders are who holds a lock.
+// Holders are the holders of a lock.
 type Holders struct {
 	Owners []string
-	Mode   string // of a read-write lock: "read" or "write", "" of any other
+	Mode   string // of a read-write lock: "read" or "write"; "" for any other
 }
 
-// Block reports whether a wait of that kind waits for each of them.
+// Block reports whether a wait of that kind waits for all of the holders.
 func (h Holders) Block(kind string) bool {
 	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
 }
 
-// Graph has waits, and the holders of the locks that they wait for. The zero value is empty and ready to use. It must not be used by several goroutines at the
-// same time.
+// Graph has waits, and the holders of the locks that they wait for. The zero value is empty and ready to use. A Graph
+// isn't safe for concurrent use.
 type Graph struct {
 	waits    map[string]*Wait   // by waiter
 	carriers map[string][]*Wait // by owner of a lease: the waits whose ctx carries it
 	holders  map[string]Holders // by name of the lock
-	next     map[Awaited][]Step // what Next has returned; nil after a change
+	next     map[Awaited][]Step // the results of Next; nil after a change
 }
 
-// Add adds a wait, unless the graph has one of that waiter.
+// Add adds a wait, unless the graph has a wait of that waiter.
 func (g *Graph) Add(w Wait) {
 	if g.waits[w.Waiter] != nil {
 		return
@@ -63,7 +63,7 @@ func (g *Graph) Add(w Wait) {
 	g.next = nil
 }
 
-// SetHolders says who holds a lock.
+// SetHolders sets the holders of a lock.
 func (g *Graph) SetHolders(name string, h Holders) {
 	if g.holders == nil {
 		g.holders = make(map[string]Holders)
@@ -74,16 +74,17 @@ func (g *Graph) SetHolders(name string, h Holders) {
 
 // Step is one wait of a cycle.
 type Step struct {
-	Wait Wait // waits for a lock that the next step's Hold holds
-	Hold Hold // a lease that its ctx carries, for which the step before waits
+	Wait Wait // waits for the Hold of the next step
+	Hold Hold // a lease that the wait's ctx carries, and that the step before waits for
 }
 
-// Cycle is a deadlock, if all of it is true at one moment: each step waits for the Hold of the next, and the last one for that of the first. It begins
-// with the least owner of a Hold, so that all who find it have the same.
+// Cycle is a deadlock, if all of it is true at one moment: each step waits for the Hold of the next step, and the last
+// step for that of the first. It begins with the smallest owner of a Hold: so all clients that find the cycle have the
+// same value.
 type Cycle []Step
 
-// Next returns the steps that may follow a wait, in an order that is the same for all who have the same graph. Of those whose waits wait for the same it
-// returns the first: the others lead nowhere else.
+// Next returns the steps that may follow a wait, in an order that only depends on the graph. Of steps whose waits wait
+// for the same lock it returns the first: the others lead to the same steps.
 func (g *Graph) Next(from Awaited) []Step {
 	if steps, known := g.next[from]; known {
 		return steps
@@ -92,7 +93,9 @@ func (g *Graph) Next(from Awaited) []Step {
 	if held := g.holders[from.Name]; held.Block(from.Kind) {
 		for _, owner := range held.Owners {
 			for _, carrier := range g.carriers[owner] {
-				if h := slices.IndexFunc(carrier.Holds, func(h Hold) bool { return h.Owner == owner && h.Name == from.Name }); h >= 0 {
+				if h := slices.IndexFunc(carrier.Holds, func(h Hold) bool {
+					return h.Owner == owner && h.Name == from.Name
+				}); h >= 0 {
 					all = append(all, Step{*carrier, carrier.Holds[h]})
 				}
 			}
@@ -116,7 +119,7 @@ func (g *Graph) Next(from Awaited) []Step {
 	return steps
 }
 
-// closing returns the step that leads from a wait for that to a given wait.
+// closing returns the step that leads from a wait for a lock to a given wait, if there is one.
 func (g *Graph) closing(from Awaited, to *Wait) (step Step, ok bool) {
 	held := g.holders[from.Name]
 	if !held.Block(from.Kind) {
@@ -130,7 +133,7 @@ func (g *Graph) closing(from Awaited, to *Wait) (step Step, ok bool) {
 	return step, ok
 }
 
-// Through returns the shortest cycle of which a waiter's wait is part, nil if there is none of up to MaxDepth waits.
+// Through returns the shortest cycle that a waiter's wait is part of, nil if there is none of up to MaxDepth waits.
 func (g *Graph) Through(waiter string) Cycle {
 	start := g.waits[waiter]
 	if start == nil || len(start.Holds) == 0 {
@@ -166,10 +169,11 @@ func (g *Graph) Through(waiter string) Cycle {
 	return nil
 }
 
-// Cycles returns cycles until ctx ends, and no more than a number: for each wait that is part of one at least one, the shortest of the first of them to wait.
+// Cycles returns at most that many cycles, and stops when ctx ends. Each wait that is part of a cycle is in at least
+// one of them. Waits are tried by age: a cycle is the shortest one through its first wait that is in no earlier cycle.
 func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	var all []Cycle
-	known := map[string]bool{} // waiters that are in one
+	known := map[string]bool{} // waiters that are in a cycle of all
 	for _, w := range slices.SortedFunc(maps.Values(g.waits), func(a, b *Wait) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Waiter, b.Waiter))
 	}) {
@@ -189,7 +193,7 @@ func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	return all
 }
 
-// rotated returns the cycle as it begins with the least owner.
+// rotated returns the cycle so that it begins with the smallest owner.
 func (c Cycle) rotated() Cycle {
 	first := 0
 	for i := range c {
@@ -200,7 +204,7 @@ func (c Cycle) rotated() Cycle {
 	return append(c[first:len(c):len(c)], c[:first]...)
 }
 
-// Key is the same for the same leases and waits in the same order.
+// Key returns a text that is the same for cycles with the same leases and waits in the same order.
 func (c Cycle) Key() string {
 	var key strings.Builder
 	for _, s := range c {
@@ -209,22 +213,25 @@ func (c Cycle) Key() string {
 	return key.String()
 }
 
-// Victim returns the index of the wait that is to fail so that the others go on, -1 if none may: of those that may be chosen, the one whose
-// lease in the cycle is the youngest, as it has the largest token. All who find the cycle choose the same.
+// Victim returns the index of the wait that is to fail so that the others go on, -1 if none may fail. Of those that
+// may, it is the wait whose Hold has the largest token, and so is the youngest. All clients that find the cycle choose
+// the same wait.
 func (c Cycle) Victim() int {
 	victim := -1
 	for i, s := range c {
 		if !s.Wait.Breaks {
 			continue
 		}
-		if victim < 0 || cmp.Or(cmp.Compare(s.Hold.Token, c[victim].Hold.Token), cmp.Compare(s.Hold.Owner, c[victim].Hold.Owner)) > 0 {
+		if victim < 0 ||
+			cmp.Or(cmp.Compare(s.Hold.Token, c[victim].Hold.Token),
+				cmp.Compare(s.Hold.Owner, c[victim].Hold.Owner)) > 0 {
 			victim = i
 		}
 	}
 	return victim
 }
 
-// Index returns which of the waits is that of a waiter, -1 if none is.
+// Index returns the index of a waiter's wait, -1 if it isn't in the cycle.
 func (c Cycle) Index(waiter string) int {
 	return slices.IndexFunc(c, func(s Step) bool { return s.Wait.Waiter == waiter })
 }

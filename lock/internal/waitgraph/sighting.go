@@ -2,22 +2,26 @@ package waitgraph
 
 import "time"
 
-// Sighting is a cycle that was seen once. It is a deadlock if all of it was true at one moment. It is seen by reading one thing after the other, and what others
-// have written may be old. So it is seen twice, some time apart, with the same leases and waits, and the second time every wait of another client in a hash that
-// was refreshed since the first time. Then each of the waits lasted, and each of the leases was held, when it had been seen for the first time. A lease that is
-// released between the two, a wait that ends, a client that dies or can't be reached: each of them leaves a cycle that isn't seen twice so.
+// Sighting is a cycle that was seen once. The cycle is a deadlock if all of it was true at one moment. But its waits
+// and leases are read one after the other, and what other clients have written may be old. So the cycle must be seen a
+// second time, at least SightingsApart later, with the same leases and waits, and every wait of another client must
+// have been refreshed after the first time. Then at the end of the first reading all waits lasted and all leases were
+// held. If a lease is released or a wait ends between the two, or if a client dies or can't be reached, the cycle isn't
+// seen like that a second time.
 type Sighting struct {
 	Key  string    // of the cycle; "": none was seen
-	Next time.Time // when to look again
+	Next time.Time // when to read again
 
-	seen  time.Time     // when it had been seen for the first time
-	pause time.Duration // until it is looked at again, unless all in it were refreshed
+	seen  time.Time     // the end of the first reading
+	pause time.Duration // before the next reading, if a wait wasn't refreshed
 }
 
-const confirmPause = 250 * time.Millisecond // after a refresh was due, until all in the cycle are refreshed; each pause is twice the one before
+// confirmPause is the first pause; each pause is twice the one before.
+const confirmPause = 250 * time.Millisecond
 
-// Sight notes that a cycle had been seen for the first time at that time. It must not be that of the beginning of the reading: a wait that was read first may have
-// ended after a refresh in the middle of the reading, before another wait of the cycle began.
+// Sight notes that a cycle was seen by a reading that ended at a time. It must not be the beginning of the reading: a
+// wait that was read first may have been refreshed during the reading, and have ended before another wait of the cycle
+// began.
 func Sight(c Cycle, at time.Time) Sighting {
 	s := Sighting{Key: c.Key(), Next: at.Add(SightingsApart), seen: at, pause: confirmPause}
 	for _, step := range c {
@@ -28,7 +32,7 @@ func Sight(c Cycle, at time.Time) Sighting {
 	return s
 }
 
-// Confirmed reports whether the cycle, which was seen again at that time, is a deadlock. Otherwise it says when to look again.
+// Confirmed reports whether the cycle, which was seen again at a time, is a deadlock. If not, it sets Next.
 func (s *Sighting) Confirmed(c Cycle, at time.Time) bool {
 	if at.Sub(s.seen) < SightingsApart {
 		s.Next = s.seen.Add(SightingsApart)

@@ -1,7 +1,9 @@
-// Package waitgraph knows who waits for whom: the waits that clients write into Redis, their encoding, and the search for cycles. It does no I/O.
+// Package waitgraph has the graph of waits for locks: the waits that clients write into Redis, their encoding, and the
+// search for cycles. It does no I/O.
 //
-// A Wait waits for the holders of a lock. Of a holder it is known what it waits for itself if a Wait has a Hold with that owner. Where such steps lead
-// back to where they began, no wait in the cycle ends by itself: that is a deadlock, if all of it is true at one moment. Whether it is, the caller decides.
+// A Wait waits for the holders of a lock. A holder waits itself, if there is a Wait that has a Hold with the holder's
+// owner. If such steps lead back to the first Wait, no wait in the cycle ends by itself: that is a deadlock, if all of
+// it is true at one moment. See Sighting.
 package waitgraph
 
 import (
@@ -25,30 +27,30 @@ const (
 	maxEncoded = 1 << 18
 )
 
-// How clients keep their waits in Redis, and what those go by who read them.
+// The times by which clients write and read waits.
 const (
-	RefreshEvery   = time.Second            // of the waits of a client that has one which carries a lease
-	RefreshLag     = 50 * time.Millisecond  // after which a refresh that was due has been made
-	StaleAfter     = 3 * RefreshEvery       // a client that hasn't refreshed its waits for so long is dead, or stands still
-	SightingsApart = 500 * time.Millisecond // of a cycle that is a deadlock, at least
+	RefreshEvery   = time.Second            // if one of the client's waits carries a lease
+	RefreshLag     = 50 * time.Millisecond  // a refresh is expected to be done so long after it was due
+	StaleAfter     = 3 * RefreshEvery       // a client without a refresh for so long is dead or stopped
+	SightingsApart = 500 * time.Millisecond // between the two sightings of a deadlock, at least
 )
 
-// Wait is one Lock that has waited for long.
+// Wait is one call of Lock that has waited for a while.
 type Wait struct {
-	Waiter      string    // owner of the claim: what would hold the lock
-	Name        string    // of the lock that it waits for, without the key prefix
+	Waiter      string    // the owner for which the lock is requested
+	Name        string    // of the lock that is waited for, without the key prefix
 	Kind        string    // of that lock, as in lockdog.kind
-	Since       time.Time // by the waiting process's clock, to the microsecond
-	Traceparent string    // of its acquire, "" unless that is sampled
-	Holds       []Hold    // the live leases of the same Client that its ctx carries
-	Breaks      bool      // it may be chosen to fail: WithDeadlockBreaking
-	Refreshed   time.Time // of another client, not encoded: when that had refreshed it, at the earliest, by the clock of this process
+	Since       time.Time // by the clock of the waiting process, to the microsecond
+	Traceparent string    // of the acquire, "" unless that is sampled
+	Holds       []Hold    // the live leases of the same Client that the wait's ctx carries
+	Breaks      bool      // the wait may be chosen to fail: WithDeadlockBreaking
+	Refreshed   time.Time // not encoded; zero for this client's waits: the earliest time of the refresh, by our clock
 }
 
-// Awaited is what a wait waits for. What may follow the wait depends on nothing else.
+// Awaited is the lock that a wait waits for. The steps that may follow a wait depend on nothing else.
 type Awaited struct{ Name, Kind string }
 
-// Awaited returns what the wait waits for.
+// Awaited returns the lock that the wait waits for.
 func (w *Wait) Awaited() Awaited { return Awaited{w.Name, w.Kind} }
 
 // Hold is a lease.
@@ -59,7 +61,6 @@ type Hold struct {
 	Token int64
 }
 
-// encodedWait is a Wait in JSON.
 type encodedWait struct {
 	Waiter      string        `json:"w"`
 	Name        string        `json:"n"`
@@ -70,7 +71,6 @@ type encodedWait struct {
 	Breaks      bool          `json:"b,omitempty"`
 }
 
-// encodedHold is a Hold in JSON.
 type encodedHold struct {
 	Name  string `json:"n"`
 	Kind  string `json:"k"`
@@ -78,14 +78,18 @@ type encodedHold struct {
 	Token int64  `json:"t"`
 }
 
-// Encode returns waits as Redis stores them. It leaves out what exceeds MaxWaits, MaxHolds, and what Decode reads.
+// Encode returns waits in the form that Redis stores. It leaves out what exceeds MaxWaits, MaxHolds, or the length that
+// Decode accepts.
 func Encode(waits []Wait) string {
 	var text strings.Builder
 	var one bytes.Buffer
 	enc := json.NewEncoder(&one)
 	enc.SetEscapeHTML(false)
 	for _, w := range waits[:min(len(waits), MaxWaits)] {
-		e := encodedWait{Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent, Breaks: w.Breaks}
+		e := encodedWait{
+			Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent,
+			Breaks: w.Breaks,
+		}
 		for _, h := range w.Holds[:min(len(w.Holds), MaxHolds)] {
 			e.Holds = append(e.Holds, encodedHold(h))
 		}
@@ -105,7 +109,8 @@ func Encode(waits []Wait) string {
 // ErrMalformed is matched by the errors of Decode.
 var ErrMalformed = errors.New("lockdog: malformed waits")
 
-// Decode reads what Encode has written. Anybody may have written it: whatever is odd is an error. Keys that a later version may add are ignored.
+// Decode parses a text of Encode. Anybody may have written the text: any deviation is an error. Unknown JSON keys are
+// ignored: a later version may add some.
 func Decode(text string) ([]Wait, error) {
 	if len(text) > maxEncoded || !utf8.ValidString(text) {
 		return nil, ErrMalformed
@@ -123,7 +128,10 @@ func Decode(text string) ([]Wait, error) {
 		if err := e.check(); err != nil {
 			return nil, err
 		}
-		w := Wait{Waiter: e.Waiter, Name: e.Name, Kind: e.Kind, Since: time.UnixMicro(e.Since), Traceparent: e.Traceparent, Breaks: e.Breaks}
+		w := Wait{
+			Waiter: e.Waiter, Name: e.Name, Kind: e.Kind, Since: time.UnixMicro(e.Since), Traceparent: e.Traceparent,
+			Breaks: e.Breaks,
+		}
 		for _, h := range e.Holds {
 			w.Holds = append(w.Holds, Hold(h))
 		}
@@ -132,7 +140,7 @@ func Decode(text string) ([]Wait, error) {
 	return waits, nil
 }
 
-// check says what is odd.
+// check returns an error if a field isn't valid.
 func (e *encodedWait) check() error {
 	const lastSince = int64(1) << 53 // µs: the year 2255
 	switch {
