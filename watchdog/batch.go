@@ -7,53 +7,53 @@ import (
 )
 
 // Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never
-// used again by the engine, so it may be kept. A lease of it may have been removed since: renew it all the same, its
-// result is not looked at. (That is why a renewal must be checked against the owner where it is carried out.)
+// reused by the engine, so it may be kept. A lease may be removed while the call is made: renew it like the others, its
+// result is ignored. (So the server must compare the owner when it renews a lease.)
 type Batch struct {
-	Node    string    // where the leases live, as given in Spec
-	Leases  []*Lease  // a snapshot of the cohort; Lease.Holder leads back to the caller's own
+	Node    string    // of the leases, as given in Spec
+	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder
 	Results []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
 	Planned time.Time // when the call was due
-	Sent    time.Time // when it was handed to Config.Renew; Sent-Planned is the schedule's lag
+	Sent    time.Time // when Config.Renew was called; Sent-Planned is the schedule's lag
 
-	// Attachment is for Config.Renew to keep what the callbacks about this batch need. The engine never looks at it.
+	// Attachment is data that Config.Renew keeps for the callbacks of this batch. The engine ignores it.
 	Attachment any
 
-	timeout time.Duration // what the call was given
+	timeout time.Duration // of the call
 }
 
-// Outcome is what a renewal did for one lease.
+// Outcome is the outcome of a renewal for one lease.
 type Outcome uint8
 
 // The outcomes of a renewal.
 const (
 	Failed  Outcome = iota // not known to be renewed; retried until the deadline
-	Renewed                // the lease runs its whole TTL again, counted from Batch.Sent
-	Missing                // the server no longer has it
-	Taken                  // the server has it for somebody else
-	Moved                  // it lives on another node now, see Result.Node
+	Renewed                // the lease runs for its whole TTL again, counted from Batch.Sent
+	Missing                // the server no longer has the lease
+	Taken                  // the lock has another owner
+	Moved                  // the lease is on another node now: Result.Node
 )
 
-// Result is the answer for one lease of a batch.
+// Result is the result of a call for one lease.
 type Result struct {
-	Outcome Outcome // what became of the lease
-	Err     error   // with Failed: why; with Taken: what the server said, if that was an error
-	Node    string  // with Moved: where the lease lives now
+	Outcome Outcome
+	Err     error  // with Failed: why; with Taken: the server's error, if there was one
+	Node    string // with Moved: the node that has the lease now
 }
 
-// Renewal tells a Holder what one attempt did for its lease.
+// Renewal is one attempt to renew a lease, as its Holder gets it.
 type Renewal struct {
-	Batch     *Batch        // the call it was part of
-	Result    Result        // what came of it for this lease
+	Batch     *Batch        // the call
+	Result    Result        // of the call, for this lease
 	Attempt   int           // attempts for this lease since its last success, this one included
-	Lag       time.Duration // how much later than planned the call was made; 0 when it was early
-	Remaining time.Duration // lease left when the call was made, measured to the deadline
+	Lag       time.Duration // how much later than planned the call was made; 0 if it was early
+	Remaining time.Duration // from the call to the deadline before it
 	Elapsed   time.Duration // from the last confirmed request to this outcome; Elapsed/TTL is the utilization
 }
 
-// Loss tells a Holder how its lease ended.
+// Loss is the loss of a lease, as its Holder gets it.
 type Loss struct {
-	Cause telemetry.LossCause // how it was lost
-	Err   error               // the last renewal error since the last success; nil when there was none
-	Batch *Batch              // with LossMissing and LossTaken: the call that found out
+	Cause telemetry.LossCause
+	Err   error  // the last renewal error since the last success; nil: none
+	Batch *Batch // with LossMissing and LossTaken: the call that found out
 }

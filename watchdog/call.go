@@ -11,7 +11,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// maxTries is the most that Lease.tries can count.
+// maxTries is the largest value of Lease.tries.
 const maxTries = math.MaxUint16
 
 // startCall makes the call for a cohort.
@@ -38,7 +38,7 @@ func (e *Engine) startCall(c *cohort, now int64) {
 	go e.makeCall(c, batch)
 }
 
-// makeCall makes the call. However that ends, finishCall follows.
+// makeCall makes the call, and then always calls finishCall.
 func (e *Engine) makeCall(c *cohort, batch *Batch) {
 	defer e.wg.Done()
 	ctx, cancel := context.WithTimeout(e.ctx, batch.timeout)
@@ -59,7 +59,7 @@ func (e *Engine) makeCall(c *cohort, batch *Batch) {
 			e.panicked(v, debug.Stack())
 		}
 	}()
-	batch.Sent = e.clock() // before the request can have left: what is trusted is counted from here
+	batch.Sent = e.clock() // before the request is sent: the new deadlines count from here
 	e.cfg.Renew(ctx, batch)
 	returned = true
 }
@@ -72,7 +72,7 @@ func failed(n int, err error) []Result {
 	return r
 }
 
-// finishCall takes the results in: deadlines, losses, and when the leases are renewed next. The holders are told later.
+// finishCall handles the results: deadlines, losses, and when the leases are renewed next. Callbacks follow later.
 func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,11 +86,11 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	lag := max(0, batch.Sent.Sub(batch.Planned))
 	renewed, failures := 0, 0 // of those that stay in the cohort
 	for i, l := range batch.Leases {
-		if l.cohort != c { // removed, lost or winding down since
+		if l.cohort != c { // removed, lost or stopped during the call
 			continue
 		}
 		deadline := l.deadline.Load()
-		if now >= deadline { // trust has ended, whatever the answer says; others may have acted on that
+		if now >= deadline { // the lease is lost even if it was renewed: Check may have reported it as not live
 			e.expire(l)
 			continue
 		}
@@ -118,19 +118,19 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		if l := c.leases[i]; l.verify && l.tries == 0 { // it joined while the call was in flight, and wasn't in it
+		if l := c.leases[i]; l.verify && l.tries == 0 { // joined during the call: not renewed by it
 			e.move(l, g.expedite(now))
 		}
 	}
 	e.replan(c, sent, now, renewed, failures)
 	if node.ready.Len() > 0 || node.offCycle.Len() > 0 {
-		e.schedule(node, now) // one call more may be made
+		e.schedule(node, now) // another call may be made now
 	}
 	e.callbacks.reports = append(e.callbacks.reports, r)
 	e.notify()
 }
 
-// applyResult has a lease live by the result of its renewal.
+// applyResult changes a lease by the result of its renewal.
 func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 	sent := e.since(batch.Sent)
 	switch res.Outcome {
@@ -160,8 +160,8 @@ func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 	}
 }
 
-// replan decides how a cohort goes on whose call has returned. Only those that failed are tried again soon: the others
-// keep their rhythm.
+// replan plans the next call of a cohort whose call has returned. Leases that failed are retried soon; if others were
+// renewed, those that failed leave the cohort for an off-cycle one.
 func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 	g := c.group
 	e.dequeue(c)
@@ -187,8 +187,8 @@ func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 	}
 }
 
-// redirect has a lease renewed where it lives now, at once; one that is sent around in circles with a delay that
-// grows.
+// redirect renews a lease at its new node: at once after the first move since its last success, and with growing delay
+// after more moves.
 func (e *Engine) redirect(l *Lease, node string, now int64) {
 	key := groupKey{node, l.cohort.group.interval, l.ttl}
 	g := e.groupOf(key)
@@ -202,8 +202,8 @@ func (e *Engine) redirect(l *Lease, node string, now int64) {
 	e.rest(c, now, backoff(g.ttl, int(l.hops)-1))
 }
 
-// backoff is the pause after a call that failed for the nth time in a row: TTL/300 doubling up to TTL/15, give or
-// take a half so that those that failed together do not come back together.
+// backoff returns the pause after the nth failed call in a row: TTL/300, doubling up to TTL/15. It varies by ±50 %, so
+// that calls that failed together aren't retried together.
 func backoff(ttl int64, n int) int64 {
 	const least = int64(5 * time.Millisecond)
 	pause := max(ttl/300, least) << min(n-1, 8)

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// callbacks are the calls to holders that wait. One goroutine makes them, one at a time and in order; it exists only
-// while there are any. Losses and alarms go before reports of renewals.
+// callbacks are the pending calls to holders. One goroutine makes them, one at a time and in order. It exists only
+// while there are some. Losses and alarms go before reports of renewals.
 type callbacks struct {
-	losses  []*Lease // declared because the deadline was reached
-	run     int      // losses told since the last LossesDone
+	losses  []*Lease // lost at their deadline
+	run     int      // Lost calls since the last LossesDone
 	alarms  []*Lease
 	reports []*report
 	current *Lease // whose callback is running
 	open    bool   // the goroutine exists
 }
 
-// report is a call that has returned, and what its holders are to be told of it.
+// report is a call to the server that has returned, and the Holder calls that it leads to.
 type report struct {
 	batch *Batch
 	notes []note
@@ -28,7 +28,7 @@ type note struct {
 	lost    bool // missing or taken: Lost follows
 }
 
-// notify has the holders told.
+// notify starts the goroutine that makes the callbacks, if there are some.
 func (e *Engine) notify() {
 	cb := &e.callbacks
 	if cb.open || e.closed || len(cb.losses)+cb.run+len(cb.alarms)+len(cb.reports) == 0 {
@@ -39,7 +39,7 @@ func (e *Engine) notify() {
 	go e.runCallbacks()
 }
 
-// runCallbacks makes the calls that wait. A callback may end this goroutine (runtime.Goexit): then another one goes on.
+// runCallbacks makes the pending calls. If a callback ends this goroutine (runtime.Goexit), another goroutine goes on.
 func (e *Engine) runCallbacks() {
 	defer e.wg.Done()
 	e.mu.Lock()
@@ -52,7 +52,7 @@ func (e *Engine) runCallbacks() {
 	}
 }
 
-// callNext makes one call, if there is one to make. It is entered and left with mu held.
+// callNext makes one pending call, and reports whether there was one. mu must be held; it is unlocked during the call.
 func (e *Engine) callNext() bool {
 	cb := &e.callbacks
 	switch {
@@ -95,7 +95,6 @@ func (e *Engine) callRenewal(n note) {
 	}
 }
 
-// callAlarm makes an Alarm call.
 func (e *Engine) callAlarm(l *Lease) {
 	l.alarmDue = false
 	var next time.Time
@@ -106,7 +105,7 @@ func (e *Engine) callAlarm(l *Lease) {
 	}
 }
 
-// unlocked calls foreign code without mu, which is held again afterwards, also when that code ends the goroutine.
+// unlocked calls foreign code without mu. mu is held again afterwards, even if that code ends the goroutine.
 func (e *Engine) unlocked(l *Lease, call func()) {
 	e.callbacks.current = l
 	e.mu.Unlock()
@@ -123,7 +122,7 @@ func (e *Engine) lossesDone(n int) {
 	}
 }
 
-// guard calls foreign code and survives its panic.
+// guard calls foreign code, and recovers from and reports its panic.
 func (e *Engine) guard(call func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -133,7 +132,7 @@ func (e *Engine) guard(call func()) {
 	call()
 }
 
-// panicked reports a panic; a panic of the report itself is dropped.
+// panicked reports a panic. A panic in Config.Panicked is ignored.
 func (e *Engine) panicked(v any, stack []byte) {
 	if e.cfg.Panicked == nil {
 		return
@@ -142,7 +141,7 @@ func (e *Engine) panicked(v any, stack []byte) {
 	e.cfg.Panicked(v, stack)
 }
 
-// pop takes the first item of a queue.
+// pop removes and returns the first item of a queue.
 func pop[T any](queue *[]T) T {
 	q := *queue
 	first := q[0]

@@ -1,35 +1,35 @@
 package watchdog
 
-// stage is where a cohort is between two renewals.
+// stage is the state of a cohort between two renewals.
 type stage uint8
 
 const (
-	unused   stage = iota
-	planned        // in its group's ring and its node's plan, to be renewed at due
-	resting        // its last call failed, to be tried again at due
-	ready          // due; waits for its turn
-	inFlight       // its call is in flight
+	unused  stage = iota
+	planned       // in its group's ring and its node's plan; its call is due at due
+	resting       // its last call failed; the next try is due at due
+	ready         // its call is due; it waits for its turn
+	inFlight
 )
 
 // cohort is a set of leases of one group that are renewed by one call.
 type cohort struct {
 	group    *group
 	leases   []*Lease
-	due      int64 // the renewal or retry it waits for, or that is in flight
-	nearest  int64 // no lease's deadline is earlier (it may be later: leaving leases do not update it)
-	noticed  int64 // when the scheduler saw that it was due; 0 before
-	nextBy   int64 // the next renewal must not be later: of leases that joined in flight
-	callBy   int64 // when the call in flight, or the last one, should have returned
+	due      int64 // of the next call, or of that in flight
+	nearest  int64 // no lease's deadline is earlier; all may be later, as leases that leave don't update it
+	noticed  int64 // when the scheduler saw that the call was due; 0: not yet
+	nextBy   int64 // the call after that in flight must not be later, because of leases that joined during the call
+	callBy   int64 // when the call in flight, or the last one, times out
 	tries    int   // failed calls since the last success
 	stage    stage
-	offCycle bool  // outside the group's rhythm: leases to be renewed once, then to join other cohorts
+	offCycle bool  // outside the ring: its leases are renewed once, and then join other cohorts
 	watchPos int32 // in Engine.watches
 	waitPos  int32 // in the node's resting, ready or offCycle
 }
 
 func (c *cohort) hasRoom() bool { return len(c.leases) < c.group.batch }
 
-// newCohort makes an empty cohort that waits nowhere.
+// newCohort returns an empty, unused cohort.
 func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 	var c *cohort
 	if n := len(e.spare); n > 0 {
@@ -47,13 +47,13 @@ func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 	return c
 }
 
-// count adds n to the cohorts in the group's rhythm.
+// count adds n to the number of the group's cohorts that aren't off-cycle.
 func (g *group) count(n int) {
 	g.n += n
 	g.node.load += uint64(n) * g.weight
 }
 
-// discard does away with an empty cohort.
+// discard deletes an empty cohort.
 func (e *Engine) discard(c *cohort) {
 	g := c.group
 	e.dequeue(c)
@@ -86,7 +86,7 @@ func (e *Engine) join(c *cohort, l *Lease) {
 	}
 }
 
-// leave takes a lease out of its cohort; an empty cohort goes away.
+// leave removes a lease from its cohort, and discards the cohort if it is empty then and not in flight.
 func (e *Engine) leave(l *Lease) {
 	c := l.cohort
 	l.cohort, l.verify = nil, false
@@ -108,13 +108,13 @@ func (e *Engine) leave(l *Lease) {
 	}
 }
 
-// move takes a lease from its cohort to another.
+// move moves a lease to another cohort.
 func (e *Engine) move(l *Lease, to *cohort) {
 	e.leave(l)
 	e.join(to, l)
 }
 
-// setNearest moves the cohort's deadline watch, and its place in the queue when it waits for its turn.
+// setNearest sets c.nearest, and with it the cohort's place in watches and, if the cohort is ready, in its queue.
 func (e *Engine) setNearest(c *cohort, deadline int64) {
 	c.nearest = deadline
 	e.watches.set(c, deadline)
@@ -124,7 +124,7 @@ func (e *Engine) setNearest(c *cohort, deadline int64) {
 	}
 }
 
-// findNearest looks at every lease.
+// findNearest sets c.nearest to the earliest deadline of its leases.
 func (e *Engine) findNearest(c *cohort) {
 	nearest := int64(never)
 	for _, l := range c.leases {
@@ -135,10 +135,10 @@ func (e *Engine) findNearest(c *cohort) {
 	}
 }
 
-// latestStart is when a call must be made, whatever the pace, to return well before the nearest deadline.
+// latestStart returns when the call must be made, whatever the pace, so that it returns before the nearest deadline.
 func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
 
-// queue is where the cohort waits when it is ready.
+// queue returns the heap in which the cohort waits when it is ready.
 func (c *cohort) queue() *heap[*cohort] {
 	if c.offCycle {
 		return &c.group.node.offCycle
@@ -146,7 +146,7 @@ func (c *cohort) queue() *heap[*cohort] {
 	return &c.group.node.ready
 }
 
-// plan has the cohort renewed at due.
+// plan makes the cohort planned, to be renewed at due.
 func (e *Engine) plan(c *cohort, due int64) {
 	g := c.group
 	c.stage, c.due, c.noticed, c.nextBy = planned, due, 0, never
@@ -157,8 +157,8 @@ func (e *Engine) plan(c *cohort, due int64) {
 	e.schedule(g.node, min(due, g.node.early()))
 }
 
-// rest retries the cohort after a pause. An off-cycle one joins another that rests about as long, so leases that fail one
-// by one come to share their retries.
+// rest retries the cohort after a pause. If it is off-cycle, it is merged into another one that rests about as long, so
+// that leases that fail one by one share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
@@ -172,7 +172,7 @@ func (e *Engine) rest(c *cohort, now, pause int64) {
 	e.schedule(g.node, c.due)
 }
 
-// absorb has an off-cycle cohort that waits take in another that waits nowhere, if it has room for all of it.
+// absorb moves all leases of other, an unused cohort, to c, if c has room for them. Both are off-cycle.
 func (e *Engine) absorb(c, other *cohort) bool {
 	if len(c.leases)+len(other.leases) > c.group.batch {
 		return false
@@ -185,7 +185,7 @@ func (e *Engine) absorb(c, other *cohort) bool {
 	return true
 }
 
-// enqueue has the cohort wait for its turn. Off-cycle ones of a group that wait at the same time become one.
+// enqueue makes the cohort ready. Off-cycle cohorts of a group that are ready at the same time are merged.
 func (e *Engine) enqueue(c *cohort, now int64) {
 	g := c.group
 	e.dequeue(c)
@@ -201,7 +201,7 @@ func (e *Engine) enqueue(c *cohort, now int64) {
 	}
 }
 
-// dequeue takes the cohort from wherever it waits.
+// dequeue makes the cohort unused: it removes it from the heaps and lists of its stage.
 func (e *Engine) dequeue(c *cohort) {
 	g := c.group
 	switch c.stage {

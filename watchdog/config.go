@@ -9,21 +9,21 @@ import (
 
 // Limits of the engine.
 const (
-	// DefaultBatchSize is how many leases one call renews at most, unless Config says otherwise.
+	// DefaultBatchSize is the largest number of leases in one call, unless Config.BatchSize is set.
 	DefaultBatchSize = 256
-	// MaxBatchSize is the largest batch that can be asked for.
+	// MaxBatchSize is the largest Config.BatchSize.
 	MaxBatchSize = 4096
 )
 
 const (
-	// maxInFlight bounds the calls to one node that are under way at a time. With a latency of a millisecond these are
-	// 8,000 calls, 2 million leases, a second.
+	// maxInFlight limits the calls in flight to one node. With a latency of 1 ms it allows 8,000 calls, or 2 million
+	// leases, a second.
 	maxInFlight = 8
-	// maxCallTimeout is the longest a call is given; less with a short lease (TTL/6) or a near deadline.
+	// maxCallTimeout is the longest timeout of a call. A short lease (TTL/6) or a near deadline makes it shorter.
 	maxCallTimeout = 5 * time.Second
 )
 
-// The errors that the engine reports as Result.Err. The first two are of a Renew that broke its contract.
+// The values of Result.Err that the engine sets, when Config.Renew breaks its contract.
 var (
 	errPanicked = errors.New("watchdog: the renewal panicked")
 	errResults  = errors.New("watchdog: the renewal did not return one result per lease")
@@ -31,21 +31,22 @@ var (
 	errNowhere  = errors.New("watchdog: the lease moved without saying where")
 )
 
-// Config is what an engine needs to know. All of it is fixed by New.
+// Config is the configuration of an Engine. New reads it; later changes have no effect.
 type Config struct {
-	// BatchSize is how many leases one call renews at most. 0 means DefaultBatchSize; at most MaxBatchSize.
+	// BatchSize is the largest number of leases in one call. 0 means DefaultBatchSize; at most MaxBatchSize.
 	BatchSize int
-	// Renew makes one call to the server and fills b.Results. Required. It is called on a goroutine of its own, at
-	// most 8 at a time for a node and never twice at a time for the same lease; it must return soon
-	// after ctx ends. What is left at the zero Result is Failed; so is everything when it panics.
+	// Renew makes one call to the server and fills b.Results. Required. Each call has its own goroutine: at most 8 at a
+	// time for a node, and never two at a time for the same lease. It must return soon after ctx ends. A result that
+	// isn't set is Failed. If Renew panics, all results are Failed.
 	Renew func(ctx context.Context, b *Batch)
-	// BatchDone is called after the Holder.Renewal calls of a batch (and the Lost calls that follow from it), so that
-	// they can be logged as one. Optional; as quick as a Holder.
+	// BatchDone is called after the Holder.Renewal calls of a batch, and after the Holder.Lost calls that these lead
+	// to, so that they can be logged together. Optional. It should return as quickly as a Holder.
 	BatchDone func(b *Batch)
-	// LossesDone is called after a run of Holder.Lost calls for leases whose deadline was reached, with their number,
-	// so that they can be logged as one. (Those of missing and taken leases are followed by BatchDone.) Optional.
+	// LossesDone is called after a series of Holder.Lost calls for leases whose deadline was reached, with their
+	// number, so that they can be logged together. (BatchDone follows the losses of missing and taken leases.)
+	// Optional.
 	LossesDone func(n int)
-	// Panicked is told of a panic in any of the functions above or in a Holder. The engine lives on. Optional.
+	// Panicked is called after a panic in one of the functions above or in a Holder. The engine goes on. Optional.
 	Panicked func(v any, stack []byte)
 }
 

@@ -10,9 +10,9 @@ import (
 // never is later than any time of the engine.
 const never = math.MaxInt64
 
-// Engine keeps leases alive. Make one with New; all methods may be called from any goroutine.
+// Engine keeps leases alive. It is made by New, and is safe for concurrent use.
 //
-// Times inside are nanoseconds since epoch, read from the monotonic clock.
+// Its times are nanoseconds since epoch, read from the monotonic clock.
 type Engine struct {
 	cfg   Config
 	clock func() time.Time
@@ -20,8 +20,8 @@ type Engine struct {
 
 	ctx    context.Context // of every call; ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // scheduler, calls in flight, callbacks; Add only under mu while not closed, or from within
-	kick   chan struct{}  // wakes the scheduler, see wake
+	wg     sync.WaitGroup // scheduler, calls, callbacks; Add under mu if not closed, or by a goroutine that is counted
+	kick   chan struct{}  // see wake
 
 	mu        sync.Mutex
 	closed    bool
@@ -30,20 +30,20 @@ type Engine struct {
 	cohorts   int
 	groups    map[groupKey]*group
 	nodes     map[string]*node
-	agenda    heap[*node]   // nodes by when they next have something to do
-	watches   heap[*cohort] // cohorts by their nearest deadline: one deadline watch per cohort
+	agenda    heap[*node]   // nodes by the time of their next pass
+	watches   heap[*cohort] // cohorts by their nearest deadline
 	unrenewed heap[*Lease]  // leases that are not renewed, by deadline
 	alarms    heap[*Lease]
-	spare     []*cohort // empty cohorts to be used again
-	began     bool      // since the last pass there was a lease where there had been none
-	wakeAt    int64     // when the scheduler will look next; never while it has nothing to do
+	spare     []*cohort // empty cohorts to be reused
+	began     bool      // since the last pass, the first lease was added to none
+	wakeAt    int64     // the time of the next pass; never while there is nothing to do
 	lastPass  int64
 	lastSweep int64
 	callbacks callbacks
 }
 
-// New makes an engine. It starts nothing: the one scheduler goroutine starts with the first lease and lives until
-// Close. The error says what is wrong with the Config.
+// New returns an engine without leases. It starts no goroutine: the scheduler starts with the first lease and runs
+// until Close. It returns an error if cfg isn't valid.
 func New(cfg Config) (*Engine, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func (e *Engine) now() int64              { return e.since(e.clock()) }
 func (e *Engine) since(t time.Time) int64 { return int64(t.Sub(e.epoch)) }
 func (e *Engine) at(ns int64) time.Time   { return e.epoch.Add(time.Duration(ns)) }
 
-// Close stops renewing and waits for the scheduler, the calls in flight (whose ctx it ends) and the callback that may
-// be running; it must not be called from a callback. The leases stay as they are: none is released, none declared
-// lost, and no callback is made afterwards. Closing twice is fine.
+// Close stops renewing, ends the ctx of the calls in flight, and waits for these, for the scheduler and for a callback
+// that is running. So it must not be called from a callback. No lease is released or declared lost, and no callback is
+// made afterwards. A second call is allowed.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -81,9 +81,9 @@ func (e *Engine) Close() {
 	e.wg.Wait()
 }
 
-// Watch keeps the lease alive from now on. It joins a cohort that has room and will be renewed late, though not
-// later than Spec.Interval after Spec.Sent. A lease is watched once: a second Watch does nothing. In a closed engine
-// the lease has its deadline and nothing else.
+// Watch keeps the lease alive from now on. The lease joins the cohort with room that is renewed last, but not later
+// than Spec.Interval after Spec.Sent. A second Watch of a lease does nothing. In a closed engine the lease has a
+// deadline, but no renewals and no callbacks.
 func (e *Engine) Watch(l *Lease, s Spec) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,10 +127,10 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 	e.setAlarm(l, s.Alarm)
 }
 
-// briefShare is the part of the time that a brief lease has after which it is renewed.
+// briefShare: a brief lease is renewed after this part (one in briefShare) of the time to its deadline.
 const briefShare = 8
 
-// begin starts the scheduler with the first lease, and the tick when it had nothing to do.
+// begin is called for each new lease. If there was none, it starts the scheduler, and the tick.
 func (e *Engine) begin() {
 	if e.leases > 0 {
 		return
@@ -147,8 +147,9 @@ func (e *Engine) begin() {
 	}
 }
 
-// StopRenewal lets the lease run out: no renewal of it starts any more, the outcome of one in flight is ignored, and
-// its deadline is still watched. A lease that was granted for less than its TTL (Spec.Until) is renewed once before.
+// StopRenewal lets the lease run out: no renewal of it starts any more, and the outcome of a renewal in flight is
+// ignored. Its deadline is still watched. A lease that was granted for less than its TTL (Spec.Until) is renewed once
+// before.
 func (e *Engine) StopRenewal(l *Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,7 +163,7 @@ func (e *Engine) StopRenewal(l *Lease) {
 	}
 }
 
-// stop watches the deadline of a lease without a cohort.
+// stop makes a lease without a cohort one whose deadline only is watched.
 func (e *Engine) stop(l *Lease) {
 	deadline := l.deadline.Load()
 	l.status.Store(winding)
@@ -170,8 +171,8 @@ func (e *Engine) stop(l *Lease) {
 	e.wake(deadline)
 }
 
-// Remove forgets the lease. It is false when it is not in the engine: lost, removed before, or never watched. After
-// it returned true Lost is never called; another callback that had begun may still be running.
+// Remove removes the lease from the engine, and reports whether it was there: not if it was lost, removed before, or
+// never watched. After it returned true, Lost is never called; another callback may still be running.
 func (e *Engine) Remove(l *Lease) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,9 +183,9 @@ func (e *Engine) Remove(l *Lease) bool {
 	return true
 }
 
-// Check reports whether the lease is live: watched, and its deadline not reached. When it finds the deadline reached it
-// declares the loss here and now, whatever the scheduler is doing: Holder.Lost is called on this goroutine before
-// Check returns. (Unless another callback of the lease is running just then: Lost follows it, on its goroutine.)
+// Check reports whether the lease is live: watched, and its deadline not reached. If the deadline is reached, Check
+// declares the loss itself: it calls Holder.Lost before it returns. If another callback of the lease is running, Lost
+// follows that callback, on its goroutine.
 func (e *Engine) Check(l *Lease) bool {
 	if !watched(l.status.Load()) {
 		return false
@@ -197,7 +198,7 @@ func (e *Engine) Check(l *Lease) bool {
 		e.mu.Unlock()
 		return false
 	}
-	if e.now() < l.deadline.Load() { // renewed meanwhile
+	if e.now() < l.deadline.Load() { // renewed in the meantime
 		e.mu.Unlock()
 		return true
 	}
@@ -216,7 +217,7 @@ func (e *Engine) Check(l *Lease) bool {
 	return false
 }
 
-// setAlarm has Holder.Alarm called at that time, zero: not at all. It is called with mu held.
+// setAlarm sets when Holder.Alarm is called; zero: never. mu must be held.
 func (e *Engine) setAlarm(l *Lease, at time.Time) {
 	if at.IsZero() {
 		return
@@ -226,10 +227,10 @@ func (e *Engine) setAlarm(l *Lease, at time.Time) {
 	e.wake(ns)
 }
 
-// Verify renews these leases ahead of their time, once: something was heard that puts them in doubt. All that are given,
-// or asked for at the same time, share their calls, and the pacing holds for these as well. While a call with a lease is in
-// flight another one follows it; one that is about to be made anyway is enough. A lease without renewal can't be
-// verified.
+// Verify renews the leases ahead of their time, once: the caller has a reason to doubt them. The leases share calls,
+// also with those of other Verify calls at the same time, and the pacing applies to these calls. If a call with the
+// lease is in flight, another one follows it. If one is about to be made, that is enough. A lease that isn't renewed
+// can't be verified.
 func (e *Engine) Verify(leases ...*Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -246,8 +247,8 @@ func (e *Engine) Verify(leases ...*Lease) {
 	}
 }
 
-// TickAge is how long ago the scheduler last looked: over two seconds, it is late. It reports false when the scheduler has nothing
-// to do, because there are no leases.
+// TickAge returns the time since the scheduler's last pass: over two seconds, the scheduler is late. It reports false
+// if there are no leases, and the scheduler has nothing to do.
 func (e *Engine) TickAge() (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,28 +9,28 @@ type groupKey struct {
 	interval, ttl int64
 }
 
-// group is the cohorts of one node, interval and TTL. Its ring spreads their renewals over the interval.
+// group has the cohorts of one node, interval and TTL. It spreads their renewals over the interval.
 type group struct {
 	engine   *Engine
 	node     *node
 	interval int64
 	timeout  int64  // of a call; shorter before a deadline
-	budget   int64  // what a call is made ahead of a deadline, whatever the pace
-	weight   uint64 // what one cohort adds to node.load
+	budget   int64  // how long before a deadline a call is made, whatever the pace
+	weight   uint64 // of one cohort in node.load
 	ttl      int64
 	batch    int // leases per cohort at most
 
 	ring      order   // the planned cohorts
-	room      int     // free places in them
-	latest    *cohort // the one with room that is renewed last; nil: not known
-	joinable  *cohort // the last one whose call was started, while that is in flight
-	expedited *cohort // off-cycle and ready: takes leases to be renewed once, at once
-	retrying  *cohort // off-cycle and resting: takes others that failed
-	n         int     // cohorts in the rhythm, wherever they are
-	cohorts   int     // all of them, off-cycle ones too
-	backlog   int     // of the n: ready, waiting for their turn
-	origin    int64   // where the phases of new cohorts are counted from
-	turn      uint64
+	room      int     // free places in the ring's cohorts
+	latest    *cohort // of the ring's cohorts with room, the one that is renewed last; nil: not known
+	joinable  *cohort // the last one whose call was started, while the call is in flight; nil: none
+	expedited *cohort // off-cycle and ready: for leases to be renewed at once; nil: none
+	retrying  *cohort // off-cycle and resting: others that failed are merged into it; nil: none
+	n         int     // cohorts that aren't off-cycle, in any stage
+	cohorts   int     // all cohorts
+	backlog   int     // of the n: those that are ready
+	origin    int64   // from which the phases of new cohorts are counted
+	turn      uint64  // the number of phases since origin
 }
 
 func (e *Engine) groupOf(key groupKey) *group {
@@ -41,14 +41,15 @@ func (e *Engine) groupOf(key groupKey) *group {
 	node.groups++
 	g := &group{
 		engine: e, node: node, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
-		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval),
+		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)),
+		weight: weightOf(key.interval),
 	}
 	e.groups[key] = g
 	return g
 }
 
-// seat finds the cohort for a new lease whose first renewal must not be later than by: of those with room the one
-// that is renewed last, so that calls stay few and no lease is renewed sooner than it needs.
+// seat returns the cohort for a new lease whose first renewal must not be later than by: of those with room, the one
+// that is renewed last. So calls are few, and no lease is renewed sooner than needed.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
 	if g.latest == nil && g.room > 0 {
@@ -62,16 +63,16 @@ func (g *group) seat(by int64) *cohort {
 		if c := g.ring.latestWithRoom(by); c != nil {
 			return c
 		}
-		// Leases granted at the same time are not watched in the order of their requests. Rather than a new cohort,
-		// the one there is goes out a little earlier.
+		// Leases granted at the same time are not watched in the order of their requests. To renew the cohort a little
+		// earlier costs less than a new cohort.
 		if late.due-by <= g.interval/16 {
 			e.dequeue(late)
 			e.plan(late, by)
 			return late
 		}
 	}
-	// In flight is good as well: it is renewed again an interval after it was sent, which is before this lease's. A call that has outlived
-	// its timeout may never return.
+	// A cohort in flight is renewed again an interval after its call was sent, or by nextBy. A call that has outlived its
+	// timeout may never return.
 	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy {
 		c.nextBy = min(c.nextBy, by)
 		return c
@@ -81,7 +82,7 @@ func (g *group) seat(by int64) *cohort {
 	return c
 }
 
-// expedite returns the off-cycle cohort that is called as soon as the pace allows.
+// expedite returns the off-cycle cohort whose call is made as soon as the pace allows.
 func (g *group) expedite(now int64) *cohort {
 	if c := g.expedited; c != nil && c.hasRoom() {
 		return c
@@ -94,12 +95,12 @@ func (g *group) expedite(now int64) *cohort {
 	return c
 }
 
-// phase finds a renewal time for a new cohort, not after by. The first one's is by itself. The others follow
-// the golden ratio, which cuts one of the widest gaps each time and keeps any stretch of the interval as full as
-// any other, however many come at the same instant. Where the ring has become uneven, and the cut would be in a
-// narrow gap or close to an end, the middle is taken, of the widest gap then.
+// phase returns the renewal time of a new cohort, not after by. For the first cohort that is by. The others follow the
+// golden ratio: each time lies in one of the widest gaps, and all parts of the interval stay equally full, however many
+// cohorts come at the same instant. If the ring has become uneven, so that the time would be close to another one, it
+// is the middle of the gap instead; and of the widest gap, if this gap is narrow.
 func (g *group) phase(by int64) int64 {
-	if g.n == 1 { // this one
+	if g.n == 1 { // the new cohort
 		g.origin, g.turn = by, 0
 		return by
 	}
@@ -135,7 +136,7 @@ func (g *group) phase(by int64) int64 {
 	return min(at, by)
 }
 
-// mod is x modulo m, from 1 to m.
+// mod returns x modulo m, from 1 to m.
 func mod(x, m int64) int64 {
 	if x %= m; x <= 0 {
 		x += m
@@ -143,10 +144,9 @@ func mod(x, m int64) int64 {
 	return x
 }
 
-// next is when a cohort that was renewed by a request sent at that time is renewed again: an interval later, or
-// sooner if that is less than an even share after the last one of the ring. So the ring, once uneven, closes up within
-// a round, n calls an interval, and no lease ever waits longer than its interval. Those that are overdue get their
-// shares first: their turn comes before.
+// next returns the next renewal time of a cohort that was renewed by a request sent at a time: an interval later, or an
+// even share of the interval after the last cohort of the ring if that is sooner. So an uneven ring becomes even within
+// n calls, and no lease waits longer than its interval. The overdue cohorts (backlog) come first, each with a share.
 func (g *group) next(c *cohort, sent int64) int64 {
 	due := min(sent+g.interval, c.nextBy)
 	if len(g.ring) == 0 {
@@ -156,8 +156,9 @@ func (g *group) next(c *cohort, sent int64) int64 {
 	return min(due, max(g.ring.lastDue(), sent)+share*int64(1+g.backlog))
 }
 
-// settle finds the place of a cohort whose leases were all renewed, by a request sent at that time (or joined since).
-// When the others of the ring have room for all of them it dissolves; so does an off-cycle one as far as there is room.
+// settle plans a cohort whose leases were all renewed by a request sent at a time, or joined since. If the ring's other
+// cohorts have room for all its leases, they are moved there and the cohort is discarded. The leases of an off-cycle
+// cohort are moved as far as there is room.
 func (g *group) settle(c *cohort, sent int64) {
 	e := g.engine
 	by := min(sent+g.interval, c.nextBy)

@@ -2,8 +2,8 @@ package watchdog
 
 import stdheap "container/heap"
 
-// heap is a min-heap of items by a time in engine nanoseconds. Each item knows its position (one-based, zero when absent), so
-// any item is moved or removed in O(log n). Comparing touches no item.
+// heap is a min-heap of items by a time of the engine. Each item has its position in it (one-based; zero: absent), so
+// any item is moved or removed in O(log n). Times are kept beside the items, so that comparing reads no item.
 type heap[T any] struct {
 	entries []heapEntry[T]
 	pos     func(T) *int32
@@ -14,7 +14,7 @@ type heapEntry[T any] struct {
 	item T
 }
 
-// Len, Less, Swap, Push and Pop are for container/heap, which calls only the first three for Fix.
+// Len, Less, Swap, Push and Pop are for container/heap. Fix only calls the first three.
 func (h *heap[T]) Len() int           { return len(h.entries) }
 func (h *heap[T]) Less(i, j int) bool { return h.entries[i].at < h.entries[j].at }
 func (h *heap[T]) Push(any)           { panic("not used") }
@@ -26,7 +26,7 @@ func (h *heap[T]) Swap(i, j int) {
 	*h.pos(a.item), *h.pos(b.item) = int32(i+1), int32(j+1)
 }
 
-// minAt is the earliest time in the heap, or never.
+// minAt returns the earliest time in the heap; never if it is empty.
 func (h *heap[T]) minAt() int64 {
 	if len(h.entries) == 0 {
 		return never
@@ -34,7 +34,7 @@ func (h *heap[T]) minAt() int64 {
 	return h.entries[0].at
 }
 
-// set adds the item, or moves it when it is there already.
+// set adds the item, or changes its time if the heap has it.
 func (h *heap[T]) set(item T, at int64) {
 	pos := h.pos(item)
 	if *pos == 0 {
@@ -45,7 +45,7 @@ func (h *heap[T]) set(item T, at int64) {
 	stdheap.Fix(h, int(*pos)-1)
 }
 
-// remove takes the item out, if it is there.
+// remove removes the item, if the heap has it.
 func (h *heap[T]) remove(item T) {
 	pos := h.pos(item)
 	if *pos == 0 {

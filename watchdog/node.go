@@ -2,21 +2,20 @@ package watchdog
 
 import "time"
 
-// node is what the engine knows of one place where leases live: what is planned there, what waits, how many
-// calls are in flight. Nodes share nothing, so a sick one never delays another.
+// node has the cohorts and calls of one server. Nodes share nothing, so a server that hangs never delays another.
 type node struct {
 	engine    *Engine
 	name      string
 	agendaPos int32
 	groups    int
-	calls     int
+	calls     int    // in flight
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
 	plan     order         // the planned cohorts of all groups
-	resting  heap[*cohort] // failed ones, by the time of the next try
-	ready    heap[*cohort] // due ones, by the latest time their call should start
-	offCycle heap[*cohort] // the same, for leases out of rhythm
-	sent     []int64       // the calls of the last window
+	resting  heap[*cohort] // failed cohorts, by the time of the next try
+	ready    heap[*cohort] // cohorts whose call is due, by the latest time at which it should start
+	offCycle heap[*cohort] // the same for off-cycle cohorts
+	sent     []int64       // the times of the calls of the last window
 }
 
 func (e *Engine) nodeOf(name string) *node {
@@ -32,7 +31,7 @@ func (e *Engine) nodeOf(name string) *node {
 	return n
 }
 
-// schedule has the scheduler look at the node at that time at the latest.
+// schedule makes the next pass of the node not later than at a time.
 func (e *Engine) schedule(n *node, at int64) {
 	if n.agendaPos != 0 && e.agenda.entries[n.agendaPos-1].at <= at {
 		return
@@ -41,7 +40,7 @@ func (e *Engine) schedule(n *node, at int64) {
 	e.wake(at)
 }
 
-// pass makes the calls that are due and may be made, and says when to look again.
+// pass starts the calls that are due and may be made, and sets the time of the next pass.
 func (n *node) pass(now int64) {
 	e := n.engine
 	for n.resting.minAt() <= now {
@@ -65,15 +64,14 @@ func (n *node) pass(now int64) {
 	}
 }
 
-// pick is the next cohort to be called now; nil when none may be.
+// pick returns the cohort whose call is to be made now; nil: none.
 func (n *node) pick(now int64, limit int) *cohort {
 	used := n.used(now)
 	if n.ready.Len() > 0 && (used < limit || n.ready.minAt() <= now) {
 		return n.ready.entries[0].item
 	}
 	if n.offCycle.Len() > 0 {
-		// Leases out of rhythm take what the planned calls leave over, so that they delay nobody, until their
-		// deadlines press.
+		// Off-cycle calls are only made if planned calls aren't delayed by them, until their own deadlines are near.
 		if n.offCycle.minAt() <= now || used < limit && n.spare(now, limit) {
 			return n.offCycle.entries[0].item
 		}
@@ -86,9 +84,9 @@ func (n *node) pick(now int64, limit int) *cohort {
 	return nil
 }
 
-// spare reports whether a call made now leaves room for every planned one of the next window at its time.
+// spare reports whether, after a call made now, every planned call of the next window can be made at its time.
 func (n *node) spare(now int64, limit int) bool {
-	gone := 0 // calls that no longer count by then
+	gone := 0 // calls in sent that aren't in the window that ends at c.due
 	for k := 0; ; k++ {
 		c := n.plan.nth(k)
 		if c == nil || c.due > now+int64(window) {
@@ -97,24 +95,24 @@ func (n *node) spare(now int64, limit int) bool {
 		for gone < len(n.sent) && n.sent[gone] <= c.due-int64(window) {
 			gone++
 		}
-		if len(n.sent)-gone+k+2 > limit { // the k before it, itself and the one made now
+		if len(n.sent)-gone+k+2 > limit { // k planned calls before c's, c's call, and the call made now
 			return false
 		}
 	}
 }
 
-// nextPass is when something may have to be done, if nothing new happens.
+// nextPass returns when the next pass is needed, if nothing new happens.
 func (n *node) nextPass(now int64, limit int) int64 {
 	at := min(n.plan.firstDue(), n.resting.minAt())
 	if n.calls >= maxInFlight {
-		return at // a call that returns brings the next pass
+		return at // a call that returns schedules a pass
 	}
 	free := n.free(now, limit)
 	if n.ready.Len() > 0 {
 		at = min(at, n.ready.minAt(), max(free, now+1))
 	}
 	if n.offCycle.Len() > 0 {
-		// Held up by planned calls, it gets its chance when the first of them has gone: plan.firstDue, above.
+		// If planned calls are in its way, it may be made after the first of them: plan.firstDue, above.
 		at = min(at, n.offCycle.minAt())
 		if free > now {
 			at = min(at, free)
@@ -123,17 +121,17 @@ func (n *node) nextPass(now int64, limit int) int64 {
 	return min(at, max(n.early(), n.free(now, n.base())))
 }
 
-// base is how many calls may be made in any window: the mean, rounded up, plus one.
+// base returns how many calls may be made in any window: the mean, rounded up, plus one.
 func (n *node) base() int { return int((n.load+1<<32-1)>>32) + 1 }
 
-// limit is base, or more when that would not do: the cohorts that wait, nearest deadline first, must all get their
-// calls before it is too late for them. Then it is the smallest steady rate that achieves this.
+// limit returns how many calls may be made in any window now: base, or the smallest rate at which each cohort that
+// waits, nearest deadline first, gets its call by its latestStart.
 func (n *node) limit(now int64) int {
 	limit := n.base()
 	if n.ready.Len()+n.offCycle.Len() <= limit {
 		return limit
 	}
-	const horizon = 256 // windows; what is farther away can wait
+	const horizon = 256 // windows; later calls don't matter yet
 	var within [horizon]int
 	for _, line := range [...]*heap[*cohort]{&n.ready, &n.offCycle} {
 		for i := range line.entries {
@@ -150,9 +148,9 @@ func (n *node) limit(now int64) int {
 	return limit
 }
 
-// early is when the first planned call must be made although it is not due yet, because too many are planned close
-// together for all of them to be made in time at the permitted rate: cohorts of different intervals meet now and
-// then. Within one group that is spread evenly it never comes before the due time.
+// early returns when the first planned call must be made, before it is due, if too many calls are planned close
+// together for all of them to be made in time at base. That happens where cohorts of different intervals meet. In one
+// group that is spread evenly, early isn't before the first due time.
 func (n *node) early() int64 {
 	at, base := int64(never), n.base()
 	for windows := 1; windows <= 16; windows++ {
@@ -165,13 +163,13 @@ func (n *node) early() int64 {
 	return at
 }
 
-// window is what the pace of calls is counted over.
+// window is the time over which the pace of calls is counted.
 const window = 100 * time.Millisecond
 
-// weightOf is what a cohort of that interval adds to node.load.
+// weightOf returns the weight of a cohort with that interval in node.load.
 func weightOf(interval int64) uint64 { return uint64(window) << 32 / uint64(interval) }
 
-// used is how many calls were made in the window that ends now.
+// used returns how many calls were made in the window that ends now.
 func (n *node) used(now int64) int {
 	for len(n.sent) > 0 && n.sent[0] <= now-int64(window) {
 		pop(&n.sent)
@@ -179,7 +177,7 @@ func (n *node) used(now int64) int {
 	return len(n.sent)
 }
 
-// free is when the next call may be made.
+// free returns when the next call may be made.
 func (n *node) free(now int64, limit int) int64 {
 	used := n.used(now)
 	if used < limit {

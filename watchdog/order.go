@@ -2,11 +2,11 @@ package watchdog
 
 import "slices"
 
-// order is planned cohorts in the order of their renewals. They are few beside
-// their leases, 4,000 for a million: looking at each takes microseconds.
+// order has planned cohorts in the order of their renewals. A million leases have 4,000 cohorts: to read all takes
+// microseconds.
 type order []*cohort
 
-// firstDue and lastDue are its ends; never and 0 when it is empty.
+// firstDue and lastDue return the first and the last renewal; never and 0 if there is none.
 func (o order) firstDue() int64 {
 	if len(o) == 0 {
 		return never
@@ -21,7 +21,7 @@ func (o order) lastDue() int64 {
 	return o[len(o)-1].due
 }
 
-// nth is the cohort with k others before it; nil when there are not that many.
+// nth returns the cohort with k others before it; nil: there are no more than k.
 func (o order) nth(k int) *cohort {
 	if k >= len(o) {
 		return nil
@@ -29,7 +29,7 @@ func (o order) nth(k int) *cohort {
 	return o[k]
 }
 
-// until is how many are renewed at or before a time.
+// until returns how many cohorts are renewed at or before a time.
 func (o order) until(at int64) int {
 	n, _ := slices.BinarySearchFunc(o, at, func(c *cohort, at int64) int {
 		if c.due <= at {
@@ -40,8 +40,7 @@ func (o order) until(at int64) int {
 	return n
 }
 
-// around gives the renewals next to a time: the latest at or before it, the
-// earliest after it; nil when there is none.
+// around returns the last cohort that is renewed at or before a time, and the first after it; nil: none.
 func (o order) around(at int64) (before, after *cohort) {
 	n := o.until(at)
 	if n > 0 {
@@ -50,8 +49,7 @@ func (o order) around(at int64) (before, after *cohort) {
 	return before, o.nth(n)
 }
 
-// latestWithRoom is the cohort with room that is renewed last, but not after by;
-// nil when there is none.
+// latestWithRoom returns the cohort with room that is renewed last, but not after by; nil: none.
 func (o order) latestWithRoom(by int64) *cohort {
 	for _, c := range slices.Backward(o[:o.until(by)]) {
 		if c.hasRoom() {
@@ -61,8 +59,7 @@ func (o order) latestWithRoom(by int64) *cohort {
 	return nil
 }
 
-// widestGap is the start and the width of the widest gap between neighbours; 0
-// with fewer than two.
+// widestGap returns the start and the width of the widest gap between neighbours; 0 if there are fewer than two.
 func (o order) widestGap() (start, width int64) {
 	for i := 1; i < len(o); i++ {
 		if gap := o[i].due - o[i-1].due; gap > width {
@@ -72,10 +69,10 @@ func (o order) widestGap() (start, width int64) {
 	return start, width
 }
 
-// insert adds a cohort at its due time, after those of the same time.
+// insert adds a cohort, after those with the same due time.
 func (o *order) insert(c *cohort) { *o = slices.Insert(*o, o.until(c.due), c) }
 
-// remove takes out a cohort, whose due time is that of its insert.
+// remove removes a cohort. Its due time must not have changed since insert.
 func (o *order) remove(c *cohort) {
 	i := o.until(c.due - 1)
 	i += slices.Index((*o)[i:], c)

@@ -7,14 +7,14 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// tick is how often the scheduler looks even when nothing is due, while there are leases, or were since it last looked: the sign that it
-// lives.
+// tick is the longest time between two passes while there are leases, or were since the last pass. So TickAge shows
+// that the scheduler works.
 const tick = time.Second
 
-// run is the scheduler: the one goroutine that watches the clock. It calls no foreign code.
+// run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code.
 func (e *Engine) run() {
 	defer e.wg.Done()
-	timer := time.NewTimer(tick) // set anew before each wait
+	timer := time.NewTimer(tick) // reset before each wait
 	defer timer.Stop()
 	for {
 		e.mu.Lock()
@@ -31,7 +31,7 @@ func (e *Engine) run() {
 			continue
 		case wait < math.MaxInt64/2:
 			timer.Reset(wait)
-		default: // there are no leases: only a kick is waited for
+		default: // there are no leases: wait for a kick only
 			timer.Stop()
 		}
 		select {
@@ -43,7 +43,7 @@ func (e *Engine) run() {
 	}
 }
 
-// wake has the scheduler look at that time at the latest. It is woken only when it would have slept longer.
+// wake makes the scheduler's next pass not later than at a time. The scheduler is woken only if it would sleep longer.
 func (e *Engine) wake(at int64) {
 	if at >= e.wakeAt {
 		return
@@ -57,7 +57,7 @@ func (e *Engine) wake(at int64) {
 
 // pass does all that is due: deadlines first, so that no call is made for a lease that has run out.
 func (e *Engine) pass(now int64) {
-	e.wakeAt = math.MinInt64 // what comes up meanwhile is seen below
+	e.wakeAt = math.MinInt64 // no kick during the pass: its end sets wakeAt
 	if !e.expireDue(now) {
 		e.notify()
 		e.wakeAt = now
@@ -74,7 +74,8 @@ func (e *Engine) pass(now int64) {
 	for e.agenda.minAt() <= now {
 		e.agenda.entries[0].item.pass(now)
 	}
-	// A client that takes locks one at a time has none in between; without this, each acquire would wake the scheduler.
+	// A client that takes one lock after the other has no lease in between. It must not wake the scheduler at each
+	// acquire: so the scheduler rests only if there was no new lease since the last pass.
 	resting := e.leases == 0 && !e.began
 	e.began = false
 	if resting || now-e.lastSweep >= int64(tick) {
@@ -89,8 +90,8 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// expireDue declares lost what has run out. After some thousands it stops and returns false, so that mu is not held
-// for long when everything is lost at once.
+// expireDue declares the leases lost whose deadline is reached. After some thousands it stops and returns false, so
+// that mu isn't held too long when all leases are lost at once.
 func (e *Engine) expireDue(now int64) bool {
 	const stride = 4096
 	for done := 0; done < stride; {
@@ -109,7 +110,7 @@ func (e *Engine) expireDue(now int64) bool {
 	return false
 }
 
-// expireIn declares lost what has run out in a cohort. There may be nothing: see cohort.nearest.
+// expireIn declares the leases of a cohort lost whose deadline is reached. There may be none: see cohort.nearest.
 func (e *Engine) expireIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
@@ -121,13 +122,13 @@ func (e *Engine) expireIn(c *cohort, now int64) {
 	}
 }
 
-// expire declares lost a lease whose deadline is reached.
+// expire declares a lease lost whose deadline is reached.
 func (e *Engine) expire(l *Lease) {
 	e.loseAtDeadline(l)
 	e.callbacks.losses = append(e.callbacks.losses, l)
 }
 
-// loseAtDeadline is expire for a caller that tells the holder itself.
+// loseAtDeadline is expire for a caller that calls the holder itself.
 func (e *Engine) loseAtDeadline(l *Lease) {
 	cause := telemetry.LossExpired
 	if l.cohort != nil {
@@ -136,9 +137,9 @@ func (e *Engine) loseAtDeadline(l *Lease) {
 	e.lose(l, Loss{Cause: cause})
 }
 
-// blame says why a lease of the cohort was not renewed in time. If no attempt was made since it was due, and the
-// scheduler saw that too late to make one, that is the scheduler's fault. If it saw it in time, the attempt waited
-// for calls to return that did not.
+// blame returns why a lease of the cohort was not renewed in time. It was the scheduler (stalled) if no attempt was
+// made since the call was due, and the scheduler noticed too late that it was due. If it noticed in time, the call
+// waited for other calls that didn't return (unreachable).
 func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	tried := l.tries > 0 || c.tries > 0 || c.stage == inFlight
 	inTime := c.noticed != 0 && c.noticed-c.due <= c.group.timeout
@@ -154,7 +155,7 @@ func (e *Engine) lose(l *Lease, loss Loss) {
 	e.forget(l, lost)
 }
 
-// forget takes the lease out of the engine.
+// forget removes the lease from the engine.
 func (e *Engine) forget(l *Lease, s status) {
 	l.status.Store(s)
 	if l.cohort != nil {
@@ -165,7 +166,7 @@ func (e *Engine) forget(l *Lease, s status) {
 	e.leases--
 }
 
-// sweep forgets groups and nodes without leases: their keys come from outside and may never come again.
+// sweep removes groups and nodes without leases: their keys come from outside, and may never be used again.
 func (e *Engine) sweep() {
 	for key, g := range e.groups {
 		if g.cohorts == 0 {

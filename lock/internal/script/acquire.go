@@ -16,6 +16,7 @@ type Acquirer struct {
 	more    func(r *Request, a AcquireArgs) // adds the arguments of this script only; nil: there are none
 }
 
+// The scripts that acquire.
 var (
 	Acquire = &Acquirer{
 		Script: load("acquire", "clock", "token", "holder", "owner", "foreign", "marks"), keys: lockAndCounter,

@@ -25,6 +25,7 @@ func CountArgs(r *Request, key string, what Counting) {
 	}
 }
 
+// ParseCount parses the reply.
 func ParseCount(reply any) (int, error) {
 	n, ok := reply.(int64)
 	if !ok {

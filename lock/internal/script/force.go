@@ -13,6 +13,7 @@ type Forcer struct {
 	channel func(key string) string
 }
 
+// The scripts that force.
 var (
 	force = load("force", "owner", "foreign", "channel", "marks", "tell", "forced", "fair_queue", "fair_wake")
 

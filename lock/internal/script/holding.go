@@ -10,6 +10,7 @@ import (
 // Holding is the form in which Redis stores that an owner holds a lock.
 type Holding uint8
 
+// The forms of holding.
 const (
 	HoldsField  Holding = iota // a field in the lock's hash
 	HoldsMark                  // a field in a read-write lock's hash, and a key with an expiry: see rw.lua

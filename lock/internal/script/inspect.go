@@ -13,6 +13,7 @@ type Inspector struct {
 	keys layout
 }
 
+// The scripts that inspect.
 var (
 	inspect = load("inspect", "clock", "owner", "foreign")
 

@@ -2,7 +2,7 @@ package script
 
 import "github.com/lockdog/lockdog/lock/internal/redisfail"
 
-// Raise raises the token of a lock on one node to that of its quorum.
+// The scripts for several locks. Raise raises the token of a lock on one node to that of its quorum.
 var (
 	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "owner", "foreign", "marks")
 	MultiRelease = load("multi_release",

@@ -20,7 +20,7 @@ type Releaser struct {
 	more    func(r *Request, a ReleaseArgs) // adds the arguments of this script only; nil: there are none
 }
 
-// Retain and FairRetain end a lease whose lock stays taken for a while.
+// The scripts that release. Retain and FairRetain end a lease whose lock stays taken for a while.
 var (
 	Release = &Releaser{
 		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "give")),
@@ -177,6 +177,7 @@ type ReleaseReply struct {
 // Outcome is the outcome of a release.
 type Outcome uint8
 
+// The outcomes.
 const (
 	Done       Outcome = iota // released or retained, or the counter was changed
 	HandedOver                // to a waiter of this client

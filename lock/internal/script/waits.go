@@ -20,6 +20,7 @@ func WaitingKey(prefix string) string { return prefix + waitingKey }
 // WaitsLife is how long the keys of a client's waits live without a refresh.
 const WaitsLife = 5 * time.Second
 
+// The scripts of the wait graph.
 var (
 	WaitsWrite  = load("waits_write", "clock")
 	WaitsEnlist = load("waits_enlist", "clock")
