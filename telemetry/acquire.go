@@ -13,24 +13,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Acquire is the telemetry of one call to Lock or TryLock. It is a value so that it can live on the caller's
-// stack, and belongs to one goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; what comes
-// after that is ignored.
+// Acquire is the telemetry of one call to Lock or TryLock. It is a value, so that it can be on the caller's stack. It
+// belongs to one goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; later calls are ignored.
 type Acquire struct {
 	lock     *Lock
-	ctx      context.Context // carries the span: for exemplars
+	ctx      context.Context // carries the span, for exemplars
 	span     trace.Span      // nil with a no-op tracer
-	start    time.Time       // zero if nobody wants to know how long it took
+	start    time.Time       // zero: the duration isn't measured
 	lease    time.Duration
 	attempts int
 	wakeups  int
 	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
 	links    []trace.Link // to the holders seen
 
-	waits     *waits        // of the ctx, nil if nobody wants to know
-	caller    trace.Span    // to put the waits on, nil if that isn't wanted
-	waitStart time.Time     // of the wait under way, if somebody wants to know
-	waited    time.Duration // by the waits that ended, if somebody wants to know
+	waits     *waits        // of the ctx; nil: waits aren't measured there
+	caller    trace.Span    // gets the waits as an attribute; nil: not wanted
+	waitStart time.Time     // of the current wait, if waits are measured
+	waited    time.Duration // the sum of the waits that have ended, if waits are measured
 
 	takeover  TakeoverReason
 	errorType ErrorType // of the last call that failed
@@ -38,28 +37,28 @@ type Acquire struct {
 	ended     bool
 }
 
-// maxHolderLinks bounds the links of an acquire span: each costs a microsecond and a half, and it is the
-// latest holders that kept the waiter waiting at the end.
+// maxHolderLinks limits the links of an acquire span: each costs 1.5 µs. The latest holders are kept, as they made the
+// waiter wait at the end.
 const maxHolderLinks = 8
 
-// maxOwner bounds what is taken over of an owner that somebody else wrote, in bytes.
+// maxOwner limits the length of an owner that another client wrote, in bytes.
 const maxOwner = 256
 
-// StartAcquire begins an acquire. The ctx it returns carries the span for the Redis calls below it, and is the
-// caller's own when nothing traces. lease is how long one grant lasts, 0 if it has no end; l must stay where it is until the
-// hold that may come of it ended.
+// StartAcquire begins an acquire. The ctx that it returns carries the span, for the Redis calls. With a no-op tracer it
+// is the given ctx. lease is how long a grant lasts, 0 if it has no end. l must not move until the hold that may follow
+// has ended.
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
 	l.role.appear(ctx)
 	var caller trace.Span
-	if r.callerAttributes && !l.role.isMember() { // a member's waits are its whole's, by Inherit
+	if r.callerAttributes && !l.role.isMember() { // Inherit adds a member's waits to those of its whole
 		caller = trace.SpanFromContext(ctx)
 	}
 	ctx, span := r.tracing.start(ctx, l.role.acquireSpan)
 	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease, caller: caller}
 }
 
-// clock is the time if anything is to be measured by it, else zero: without an SDK reading clocks would be
-// most of what telemetry costs.
+// clock returns the time, or zero if nothing is measured by it: without an SDK, reading clocks would be most of the
+// cost of telemetry.
 func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
 	if span == nil && !r.metrics.acquireTime.Enabled(ctx) {
 		return time.Time{}
@@ -67,15 +66,15 @@ func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
 	return time.Now()
 }
 
-// took records how long something took, if its start was noted.
+// took records the time since start, unless start is zero.
 func took(ctx context.Context, i metric.Float64Histogram, start time.Time, s *set) {
 	if !start.IsZero() {
 		i.Record(ctx, time.Since(start).Seconds(), s.record...)
 	}
 }
 
-// Traceparent is the W3C traceparent of the acquire span when it is sampled, else "". Stored beside the lock
-// it lets waiters link to it.
+// Traceparent returns the W3C traceparent of the acquire span, "" if it isn't sampled. It is stored in the lock, so
+// that the spans of waiters can link to the acquire.
 func (a *Acquire) Traceparent() string {
 	if a.span == nil {
 		return ""
@@ -83,10 +82,10 @@ func (a *Acquire) Traceparent() string {
 	return formatTraceparent(a.span.SpanContext())
 }
 
-// Attempt counts one try at the server.
+// Attempt counts a request for the lock.
 func (a *Acquire) Attempt() { a.attempts++ }
 
-// Error counts a failed try, as Recorder.Error does, and puts its type on the span.
+// Error counts a failed call, as Recorder.Error does, and notes its type for the span.
 func (a *Acquire) Error(t ErrorType) {
 	a.Failed(t)
 	a.lock.rec.Error(a.ctx, OpAcquire, t)
@@ -95,9 +94,10 @@ func (a *Acquire) Error(t ErrorType) {
 // Failed notes, for the span, the type of an error that was counted elsewhere.
 func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
-// Inherit gives a whole what the acquire of a member came to: how long it waited, who was in the way, and what failed.
+// Inherit adds the acquire of a member to that of its whole: its waits, attempts and wake-ups, the last holder, and the
+// last error.
 func (a *Acquire) Inherit(m *Acquire) {
-	m.WaitEnd() // of one that had the lock by its first call, after trouble
+	m.WaitEnd() // a wait that began because Redis failed may not have ended
 	a.addWait(m.waited)
 	a.attempts += m.attempts
 	a.wakeups += m.wakeups
@@ -109,9 +109,9 @@ func (a *Acquire) Inherit(m *Acquire) {
 	}
 }
 
-// BlockedBy notes who holds the lock; "" is nobody to name. The span links once to each distinct holder whose traceparent is valid
-// and says that it is sampled; the latest eight are kept. Both strings are somebody else's: the traceparent
-// is parsed strictly and is never made a parent, and the owner is cut to a bearable length.
+// BlockedBy notes the holder of the lock; "" is ignored. The span gets one link to each holder whose traceparent is
+// valid and sampled, to the latest eight at most. Anybody may have written both strings: so the traceparent is parsed
+// strictly and never becomes a parent, and a long owner is cut off.
 func (a *Acquire) BlockedBy(owner, traceparent string) {
 	if a.span == nil || a.ended || owner == "" || !a.span.IsRecording() {
 		return
@@ -126,16 +126,20 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 	a.blocked = owner
 	sc, ok := ParseTraceparent(traceparent)
 	holder := KeyOwner.String(owner)
-	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.links, func(l trace.Link) bool { return slices.Contains(l.Attributes, holder) }) {
+	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.links, func(l trace.Link) bool {
+		return slices.Contains(l.Attributes, holder)
+	}) {
 		return
 	}
 	if len(a.links) == maxHolderLinks {
 		a.links = slices.Delete(a.links, 0, 1)
 	}
-	a.links = append(a.links, trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{KeyLink.String(linkBlockedBy), holder}})
+	a.links = append(a.links, trace.Link{
+		SpanContext: sc, Attributes: []attribute.KeyValue{KeyLink.String(linkBlockedBy), holder},
+	})
 }
 
-// WaitStart reports that the call waits from now on.
+// WaitStart notes that the call waits from now on.
 func (a *Acquire) WaitStart() {
 	if a.waiting || a.ended {
 		return
@@ -149,7 +153,7 @@ func (a *Acquire) WaitStart() {
 	}
 }
 
-// WaitEnd reports that it no longer waits. The end of the acquire implies it.
+// WaitEnd notes that the call no longer waits. The end of the acquire implies it.
 func (a *Acquire) WaitEnd() {
 	if !a.waiting {
 		return
@@ -164,7 +168,7 @@ func (a *Acquire) WaitEnd() {
 	}
 }
 
-// addWait adds a wait that has ended, also to the caller's span if that is wanted.
+// addWait adds a wait that has ended, also on the caller's span if that is wanted.
 func (a *Acquire) addWait(d time.Duration) {
 	a.waited += d
 	if a.caller != nil && d > 0 {
@@ -172,21 +176,21 @@ func (a *Acquire) addWait(d time.Duration) {
 	}
 }
 
-// Wakeup counts one more attempt of a waiter, by what woke it.
+// Wakeup counts an attempt of a waiter, by what woke it.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
 	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
 }
 
-// Takeover reports that the waiter gets the lock without having heard of its release. Call it before Grant.
+// Takeover counts that the waiter gets the lock without a message of its release. It must be called before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
 	a.takeover = r
 	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
 }
 
-// Deadlock reports that the wait is part of a deadlock. cycle describes all of it for people, in one line; it may quote what others wrote.
-// broken tells whether this acquire is to fail, to end the deadlock. Call it once for each wait and cycle, on the acquire that waits: that
-// of a member where a Multi waits.
+// Deadlock records that the wait is part of a deadlock. cycle describes the deadlock for people, in one line; it may
+// quote text that anybody wrote. broken says whether this acquire is to fail, to end the deadlock. Deadlock must be
+// called once for each wait and cycle, on the acquire that waits: if a Multi waits, on that of a member.
 func (a *Acquire) Deadlock(cycle string, broken bool) {
 	if a.ended {
 		return
@@ -202,12 +206,13 @@ func (a *Acquire) Deadlock(cycle string, broken bool) {
 		a.deadlockSpans(KeyDeadlockCycle.String(cycle), KeyDeadlockBroken.Bool(broken))
 	}
 	if logged {
-		a.lock.log(LogDeadlock, trace.SpanContextFromContext(a.ctx), nil, slog.String("cycle", cycle), slog.Bool("broken", broken))
+		a.lock.log(LogDeadlock, trace.SpanContextFromContext(a.ctx), nil,
+			slog.String("cycle", cycle), slog.Bool("broken", broken))
 	}
 }
 
-// deadlockSpans shows a deadlock in the trace: as an event of the acquire's span, which isn't exported before the wait ends, and as a span, which
-// is at once.
+// deadlockSpans adds a deadlock to the trace: as an event of the acquire's span, which is exported when the wait has
+// ended, and as a span of its own, which is exported at once.
 func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
 	a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(attrs...))
 	now := time.Now()
@@ -220,8 +225,7 @@ func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
 	span.End(trace.WithTimestamp(now.Add(markLength)))
 }
 
-// Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
-// End.
+// Grant ends the acquire with a new grant and starts h, which must be zero, and must not move until its End.
 func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if a.ended {
 		return
@@ -229,7 +233,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	g, m := a.lock.role.group, a.lock.role.metrics
 	now := time.Now()
 	if !a.start.IsZero() {
-		// On the clock the span was started on, so that they agree when the wall clock steps.
+		// By the clock reading at the span's start, so that the two agree if the wall clock is set.
 		now = a.start.Add(now.Sub(a.start))
 		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), at(g.acquireTime, AcquireAcquired).record...)
 	}
@@ -237,7 +241,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	a.end(AcquireAcquired, nil, h)
 }
 
-// Pass ends an acquire after which nothing is held: of permits without a lease, or of an open latch.
+// Pass ends a successful acquire that has no hold: of permits without a lease, or of an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
 		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, at(a.lock.role.acquireTime, AcquireAcquired))
@@ -252,8 +256,8 @@ func (a *Acquire) Reenter(h *Hold) {
 	}
 }
 
-// Fail ends the acquire without a grant. Only with AcquireError is err an error of the span, unless that is a member's: then it is its whole's,
-// which may have the lock without it.
+// Fail ends the acquire without a grant. With AcquireError, err becomes the status of the span. The span of a member
+// gets no error status: its whole may get the lock without it.
 func (a *Acquire) Fail(outcome Outcome, err error) {
 	if a.ended {
 		return
@@ -277,7 +281,7 @@ func (a *Acquire) end(outcome Outcome, err error, h *Hold) {
 	a.span.End()
 }
 
-// describe puts on the span what is known at its end.
+// describe sets the attributes and links of the span at its end.
 func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
 	attrs = append(attrs,
@@ -307,7 +311,7 @@ func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 	a.span.SetAttributes(a.lock.role.located(attrs)...)
 }
 
-// typeOr is t, or ErrorOther if no call to Redis gave one.
+// typeOr returns t, or ErrorOther if t is "".
 func typeOr(t ErrorType) ErrorType {
 	if t == "" {
 		return ErrorOther
@@ -315,7 +319,7 @@ func typeOr(t ErrorType) ErrorType {
 	return t
 }
 
-// fail gives a span the status of err.
+// fail sets the status of a span to an error with the text of err.
 func fail(span trace.Span, err error) {
 	var text string
 	if err != nil {
@@ -324,14 +328,14 @@ func fail(span trace.Span, err error) {
 	span.SetStatus(codes.Error, text)
 }
 
-// maxText bounds what is shown of a text that somebody else may have written, in bytes: an error may quote what is in Redis.
+// maxText limits a text that anybody may have written, in bytes: an error may quote what is in Redis.
 const maxText = 1024
 
-// maxCycle bounds the description of a deadlock likewise: sixteen waits, each with a name, an owner and a trace.
+// maxCycle limits the description of a deadlock: 16 waits, each with a name, an owner and a trace.
 const maxCycle = 8192
 
-// printable makes a string from outside fit for export: OTLP refuses a whole batch of spans for one that is no
-// UTF-8, and backends one that is too long.
+// printable makes a string from outside fit for export. OTLP refuses a whole batch of spans for one string that isn't
+// UTF-8, and backends refuse strings that are too long.
 func printable(s string) string { return printableUpTo(maxText, s) }
 
 func printableUpTo(most int, s string) string {

@@ -11,12 +11,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// RenewBatch is the telemetry of one renewal call to Redis. It belongs to one goroutine at a time until End;
-// after that RenewalEvents may refer to it.
+// RenewBatch is the telemetry of one renewal call to Redis. It belongs to one goroutine at a time until End. After
+// that, RenewalEvents may refer to it.
 type RenewBatch struct {
-	rec   *Recorder // nil when ended, or never started
+	rec   *Recorder // nil: ended, or never started
 	ctx   context.Context
-	span  trace.Span // nil with a no-op tracer, and while nothing is to be shown
+	span  trace.Span // nil with a no-op tracer, or if quiet
 	start time.Time
 	node  string
 	size  int
@@ -24,10 +24,13 @@ type RenewBatch struct {
 	quiet bool // there is a span only if a renewal fails
 }
 
-// StartBatch begins a renewal call for size leases to node, made lag after it was due. shown is true if Hold.ShowsRenewal is, of one
-// of them: then there is a span, the root of a new trace. Otherwise there is one only if a renewal fails. Call Redis in the ctx that
-// this returns: without it, instrumentation of the Redis client starts a trace for each call.
-func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag time.Duration, shown bool) (context.Context, RenewBatch) {
+// StartBatch begins a renewal call for size leases to node, made lag after it was due. With shown it starts a span, the
+// root of a new trace: shown is Hold.ShowsRenewal of any of the leases. Without it there is a span only if a renewal
+// fails. Redis must be called with the returned ctx: otherwise instrumentation of the Redis client starts a trace for
+// each call.
+func (r *Recorder) StartBatch(
+	ctx context.Context, node string, size int, lag time.Duration, shown bool,
+) (context.Context, RenewBatch) {
 	b := RenewBatch{rec: r, node: node, size: size, lag: lag}
 	switch {
 	case shown:
@@ -44,13 +47,16 @@ func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag ti
 	return ctx, b
 }
 
-// renewOperation is the command of a renewal. A server that doesn't know the script yet is sent an EVAL after it.
+// renewOperation is the command of a renewal. If the server doesn't know the script yet, an EVAL follows.
 var renewOperation = semconv.DBOperationName("EVALSHA")
 
-// begin starts the span, with all that a sampler may go by.
-func (b *RenewBatch) begin(ctx context.Context, r *Recorder, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+// begin starts the span. It sets the attributes at the start, so that a sampler can use them.
+func (b *RenewBatch) begin(
+	ctx context.Context, r *Recorder, opts ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanBatch.Attributes))
-	attrs = append(attrs, semconv.DBSystemNameRedis, renewOperation, KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
+	attrs = append(attrs, semconv.DBSystemNameRedis, renewOperation,
+		KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
 	host, port, err := net.SplitHostPort(b.node)
 	if err != nil { // a socket, or not known
 		host = b.node
@@ -61,15 +67,15 @@ func (b *RenewBatch) begin(ctx context.Context, r *Recorder, opts ...trace.SpanS
 	if n, err := strconv.Atoi(port); err == nil {
 		attrs = append(attrs, semconv.ServerPort(n))
 	}
-	if b.size > 1 { // one operation is no batch, by the conventions
+	if b.size > 1 { // by the semantic conventions, a batch has at least two operations
 		attrs = append(attrs, semconv.DBOperationBatchSize(b.size))
 	}
 	opts = append(opts, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
 	return r.tracing.start(ctx, SpanBatch.Name, opts...)
 }
 
-// End ends the call, once. The counts are of leases; failed are those that got no answer, for the reason t. err, if the call as
-// a whole failed, is the span's error.
+// End ends the call; a second End does nothing. The counts are of leases; failed are those without an answer, for the
+// reason t. err is the error of the span, if the whole call failed.
 func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err error) {
 	r := b.rec
 	if r == nil {
@@ -105,7 +111,7 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 	b.span.End()
 }
 
-// spanContext is that of the batch's span, for links to it. b may be nil.
+// spanContext returns the span context of the batch, for links to it. b may be nil.
 func (b *RenewBatch) spanContext() trace.SpanContext {
 	if b == nil || b.span == nil {
 		return trace.SpanContext{}

@@ -1,11 +1,11 @@
 package telemetry
 
-// Each type below is the closed list of values of one attribute; names.go says which of them each metric has.
+// Each type below has the closed list of values of an attribute. names.go says which of them each metric has.
 
-// Outcome is how an operation ended: an acquire, a renewal or a release.
+// Outcome is the outcome of an operation: an acquire, a renewal or a release.
 type Outcome string
 
-// The outcomes of an acquire. Only AcquireError is an error: that somebody else holds the lock is an answer.
+// The outcomes of an acquire. Only AcquireError is an error: it is normal that somebody else holds the lock.
 const (
 	AcquireAcquired  Outcome = "acquired"  // a new grant
 	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
@@ -18,8 +18,8 @@ const (
 // The outcomes of one attempt to renew one lease.
 const (
 	RenewalRenewed Outcome = "renewed"
-	RenewalMissing Outcome = "missing" // the lock was not there any more
-	RenewalTaken   Outcome = "taken"   // somebody else has it
+	RenewalMissing Outcome = "missing" // the lock was gone
+	RenewalTaken   Outcome = "taken"   // somebody else held the lock
 	RenewalError   Outcome = "error"   // no answer, or an error; tried again while the lease lasts
 )
 
@@ -30,7 +30,7 @@ const (
 	ReleaseError    Outcome = "error" // Redis didn't confirm it; the lease runs out
 )
 
-// The outcomes that this package finds out itself.
+// The outcomes that this package derives itself.
 const (
 	acquireFailed Outcome = "failed" // of lockdog.acquire.duration: no grant
 	forceForced   Outcome = "forced" // somebody held the lock
@@ -48,11 +48,11 @@ type WakeupSource string
 const (
 	WakeupMessage WakeupSource = "message" // the release message of another process
 	WakeupLocal   WakeupSource = "local"   // a release in this process
-	WakeupExpiry  WakeupSource = "expiry"  // the lease that was seen ends
-	WakeupPoll    WakeupSource = "poll"    // a timer, in case that a message was lost or went to a waiter that is gone
+	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
+	WakeupPoll    WakeupSource = "poll"    // a timer: a message may have been lost, or sent to a waiter that is gone
 )
 
-// TakeoverReason is why a waiter got a lock without hearing of its release.
+// TakeoverReason is why a waiter got a lock without a message of its release.
 type TakeoverReason string
 
 // The reasons of a takeover.
@@ -61,18 +61,18 @@ const (
 	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released while our subscription was interrupted
 )
 
-// HoldEnd is how a grant ended.
+// HoldEnd is how a grant ended. What comes first counts: a lease that was canceled may then be released or lost.
 type HoldEnd string
 
 // The ends of a hold.
 const (
-	EndReleased HoldEnd = "released" // by Release
+	EndReleased HoldEnd = "released" // Release
 	EndLost     HoldEnd = "lost"     // the lock was gone, or could no longer be trusted
-	EndCanceled HoldEnd = "canceled" // its ctx, WithMaxHold or WithHeartbeat ended it first, whether it was then released, lost or ran out
-	EndClosed   HoldEnd = "closed"   // Client.Close ended it first, whatever then became of it
+	EndCanceled HoldEnd = "canceled" // its ctx, WithMaxHold or WithHeartbeat
+	EndClosed   HoldEnd = "closed"   // Client.Close
 )
 
-// String is the value as an attribute has it.
+// String returns the value of the attribute.
 func (e HoldEnd) String() string { return string(e) }
 
 // LossCause is why a lease was lost.
@@ -84,11 +84,11 @@ const (
 	LossTaken       LossCause = "taken"       // somebody else holds it
 	LossExpired     LossCause = "expired"     // a lease that isn't renewed (fixed, or canceled) ran out
 	LossUnreachable LossCause = "unreachable" // no renewal succeeded before the deadline
-	LossStalled     LossCause = "stalled"     // this process was not scheduled in time to try
-	LossForced      LossCause = "forced"      // ForceUnlock took it away (known only if its message arrived)
+	LossStalled     LossCause = "stalled"     // this process didn't run in time to try a renewal
+	LossForced      LossCause = "forced"      // ForceUnlock (known only if its message arrived)
 )
 
-// CancelReason is why a lease was ended by its own side before its release.
+// CancelReason is why this client ended a lease before its release.
 type CancelReason string
 
 // The reasons of a cancellation.
@@ -99,7 +99,7 @@ const (
 	CancelClosed    CancelReason = "closed"    // Client.Close
 )
 
-// Operation is what the library was doing when an error came.
+// Operation is what the library was doing when an error occurred.
 type Operation string
 
 // The operations that can fail.
@@ -112,22 +112,24 @@ const (
 	OpForceUnlock Operation = "force_unlock"
 )
 
-// ErrorType is the class of an error: the closed list behind the attribute error.type.
+// ErrorType is the class of an error: the closed list of values of the attribute error.type.
 type ErrorType string
 
-// The classes of errors. Being refused a lock and NOSCRIPT are not errors.
+// The classes of errors. A lock that is held, and NOSCRIPT, are not errors.
 const (
-	ErrorTimeout     ErrorType = "timeout"     // no reply in time
-	ErrorNetwork     ErrorType = "network"     // refused, reset, closed, unknown host
-	ErrorPool        ErrorType = "pool"        // no connection free in the client's pool, or at the server (max number of clients)
-	ErrorReadonly    ErrorType = "readonly"    // READONLY, REDIRECT: a replica answered; NOREPLICAS, MISCONF, UNBLOCKED: a primary takes no writes
-	ErrorLoading     ErrorType = "loading"     // LOADING: the server is reading its data; MASTERDOWN: a replica has lost its primary
+	ErrorTimeout ErrorType = "timeout" // no reply in time
+	ErrorNetwork ErrorType = "network" // refused, reset, closed, unknown host
+	ErrorPool    ErrorType = "pool"    // no free connection in the client's pool, or at the server (maxclients)
+	// READONLY, REDIRECT: a replica answered; NOREPLICAS, MISCONF, UNBLOCKED: a primary accepts no writes.
+	ErrorReadonly ErrorType = "readonly"
+	// LOADING: the server is reading its data; MASTERDOWN: a replica has lost its primary.
+	ErrorLoading     ErrorType = "loading"
 	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, TRYAGAIN, MOVED, ASK, CROSSSLOT
 	ErrorNoscript    ErrorType = "noscript"    // NOSCRIPT even after a resend
 	ErrorACL         ErrorType = "acl"         // NOPERM, NOAUTH, WRONGPASS, DENIED
 	ErrorOOM         ErrorType = "oom"         // OOM: maxmemory is reached
-	ErrorBusy        ErrorType = "busy"        // BUSY: a script runs for too long
-	ErrorOther       ErrorType = "_OTHER"      // anything else; named as the semantic conventions have it
+	ErrorBusy        ErrorType = "busy"        // BUSY: a script runs too long
+	ErrorOther       ErrorType = "_OTHER"      // any other; the value is that of the semantic conventions
 )
 
 // Purpose is what a command was sent for.
@@ -142,14 +144,14 @@ const (
 	PurposeOther     Purpose = "other"
 )
 
-// RenewalSpans says which renewals of a sampled lock get a span. Counters, histograms and logs are the same
-// under each; losses and cancellations always have their spans.
+// RenewalSpans says which renewals of a sampled lock get a span. It doesn't change counters, histograms and logs, nor
+// the spans of losses and cancellations.
 type RenewalSpans uint8
 
 // The policies.
 const (
-	RenewalSpansAll      RenewalSpans = iota // each renewal; the default
-	RenewalSpansThinned                      // the first 8, then the 16th, 32nd, ...; and every slow or failed one
-	RenewalSpansFailures                     // only those that failed
+	RenewalSpansAll      RenewalSpans = iota // all renewals; the default
+	RenewalSpansThinned                      // the first 8, the 16th, the 32nd, ...; and late, slow and failed ones
+	RenewalSpansFailures                     // only failed renewals
 	RenewalSpansOff                          // none
 )

@@ -16,15 +16,15 @@ type Force struct {
 	span trace.Span // nil with a no-op tracer
 }
 
-// StartForce begins a forced unlock. The ctx it returns carries the span for the Redis calls below it.
+// StartForce begins a forced unlock. The ctx that it returns carries the span, for the Redis calls.
 func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Force) {
 	l.role.appear(ctx)
 	ctx, span := r.tracing.start(ctx, l.role.forceSpan)
 	return ctx, Force{lock: l, ctx: ctx, span: span}
 }
 
-// End ends the forced unlock, once. held reports whether anybody held the lock, and owners who; by is the client that called, and caller the
-// place in the program. With err, t is its kind.
+// End ends the forced unlock. It must be called once. held says whether the lock was held, owners by whom; by is the
+// client that called, and caller the place in the program. t is the type of err, if there is one.
 func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, err error) {
 	r, g := f.lock.rec, f.lock.role.group
 	owner := printable(strings.Join(owners, ", "))

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// group is what the locks of one group share: their attribute sets and span names, built once, and what the
-// observable gauges tell about them.
+// group has what the locks of a group share: their attribute sets and span names, which are built once, and the data of
+// the observable gauges.
 type group struct {
 	name   string
 	alone  role
@@ -23,11 +23,11 @@ type group struct {
 
 	waiting upDown
 
-	appeared atomic.Bool // an acquire was seen: the gauges tell of it
+	appeared atomic.Bool // there was an acquire: the group is in the gauges
 
-	mu      sync.Mutex // guards the rest and the links of the holds in the list
-	holds   Hold       // the ends of the list; no hold itself
-	failing int
+	mu      sync.Mutex // guards the rest, and prev and next of the holds in the list
+	holds   Hold       // the sentinel of the circular list of holds
+	failing int        // holds whose last renewal failed
 }
 
 func newGroup(name string, m, ofMember *instruments) *group {
@@ -55,7 +55,7 @@ func newGroup(name string, m, ofMember *instruments) *group {
 	return g
 }
 
-// enter puts h into the list.
+// enter adds h to the list.
 func (g *group) enter(h *Hold) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +63,7 @@ func (g *group) enter(h *Hold) {
 	h.prev.next, h.next.prev = h, h
 }
 
-// exit takes h out of the list. It reports whether h was in it: a hold ends once.
+// exit removes h from the list, and reports whether h was in it: a hold ends once.
 func (g *group) exit(h *Hold) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +77,7 @@ func (g *group) exit(h *Hold) bool {
 	return true
 }
 
-// setFailing notes whether h's last renewal failed and reports whether that is news. g.mu must be held.
+// setFailing notes whether h's last renewal failed, and reports whether that has changed. g.mu must be held.
 func (g *group) setFailing(h *Hold, failing bool) bool {
 	was := h.state&holdFailing != 0
 	if was == failing || failing && h.state&(holdEnded|holdLost) != 0 {
@@ -93,8 +93,8 @@ func (g *group) setFailing(h *Hold, failing bool) bool {
 	return true
 }
 
-// gauges returns the age of the oldest hold, how many leases are failing, and the highest utilization of those that are renewed.
-// Members count for failing only; their whole counts for the other two.
+// gauges returns the age of the oldest hold, the number of failing leases, and the highest utilization of the leases
+// that are renewed. Members only count for failing; their whole counts for the other two.
 func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst float64) {
 	g.mu.Lock()
 	var wholes []*Hold
@@ -113,7 +113,7 @@ func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst 
 	}
 	failing = g.failing
 	g.mu.Unlock()
-	for _, h := range wholes { // not with mu held, as package lock is asked
+	for _, h := range wholes { // without mu, as utilization calls package lock
 		worst = max(worst, h.utilization(now))
 	}
 	return oldest, failing, worst

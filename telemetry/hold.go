@@ -11,28 +11,28 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Hold is the telemetry of one grant. The caller embeds it by value in what it keeps of the grant;
-// Acquire.Grant starts it and End ends it, and in between it must not be moved or copied. Methods of a Hold
-// that was not granted do nothing. Renewal is for one goroutine at a time, the others for any.
+// Hold is the telemetry of one grant. The caller embeds it by value. Acquire.Grant starts it and End ends it; in
+// between it must not be moved or copied. Methods of a Hold that was not granted do nothing. Renewal is for one
+// goroutine at a time; the other methods are safe for concurrent use.
 type Hold struct {
 	lock  *Lock
 	start time.Time
 	owner string
 	token int64
 
-	// parent is the acquire's span where that is not recorded, and nil with a no-op tracer. Logs carry its ids.
+	// parent is the acquire's span if grant is nil. Logs have its ids. nil: a no-op tracer.
 	parent trace.Span
-	// grant is the trace the lock was acquired in, nil unless it is recorded.
+	// grant is the trace in which the lock was acquired; nil: it isn't recorded.
 	grant *trail
-	// trail is the one renewals are in by now.
+	// trail is the trace of the renewals now; nil: as grant.
 	trail atomic.Pointer[trail]
 
 	lease     time.Duration
-	confirmed atomic.Int64 // when the last confirmed renewal was sent, from start
-	ordinal   atomic.Uint32
-	failing   atomic.Bool // copy of holdFailing, to read without the lock
-	unrenewed atomic.Bool // see NotRenewed
-	state     uint8       // guarded by group.mu, as are the links
+	confirmed atomic.Int64  // from start to the sending of the last confirmed renewal
+	ordinal   atomic.Uint32 // of the last confirmed renewal
+	failing   atomic.Bool   // copy of holdFailing, to read without the lock
+	unrenewed atomic.Bool   // see NotRenewed
+	state     uint8         // guarded by group.mu, as are prev and next
 
 	prev, next *Hold
 }
@@ -46,11 +46,11 @@ const (
 
 // trail is one trace of a hold.
 type trail struct {
-	ctx     context.Context   // carries the span context of its held span, and nothing of the caller's
-	held    trace.SpanContext // that span context
-	spans   int               // renew spans in it
-	refused bool              // the sampler declined the trace that was to follow it
-	retryAt uint32            // ordinal of the renewal to ask again at
+	ctx     context.Context   // carries held, and nothing of the caller's ctx
+	held    trace.SpanContext // of the trace's "held" span
+	spans   int               // renew spans in the trace
+	refused bool              // the sampler declined the next trace
+	retryAt uint32            // ordinal of the renewal at which the sampler is asked again
 }
 
 func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
@@ -68,14 +68,15 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 }
 
 const (
-	// heldLength is practically zero; Jaeger warns about spans of length 0.
+	// heldLength isn't 0, because Jaeger warns about spans of length 0.
 	heldLength = time.Nanosecond
-	// markLength is longer, so that Jaeger's adjustment of clock skew, which moves a child that is shorter than its
-	// parent into it, leaves marks where they are.
+	// markLength is longer: Jaeger's adjustment of clock skew moves a child that is shorter than its parent into the
+	// parent.
 	markLength = time.Microsecond
 )
 
-// newTrail makes the "held" span, the parent of what a trace shows of the hold. It returns nil if the sampler declines it.
+// newTrail makes the "held" span of a trace, the parent of the hold's other spans there. It returns nil if the sampler
+// declines it.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
 	_, span := h.lock.rec.tracing.start(ctx, h.lock.role.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
@@ -90,7 +91,7 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
 }
 
-// describe gives the attributes that all spans of the hold have but renewals, and further ones.
+// describe returns the attributes that all spans of the hold have, except renewals, and more.
 func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 7)
 	attrs = append(attrs, KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
@@ -98,13 +99,13 @@ func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
 	return h.lock.role.located(append(attrs, more...))
 }
 
-// Since is when the lock was granted.
+// Since returns when the lock was granted.
 func (h *Hold) Since() time.Time { return h.start }
 
-// Token is that of the grant.
+// Token returns the token of the grant.
 func (h *Hold) Token() int64 { return h.token }
 
-// SpanContext is that of the grant's held span; invalid when it is not traced.
+// SpanContext returns that of the grant's held span; it is invalid if that isn't recorded.
 func (h *Hold) SpanContext() trace.SpanContext {
 	if h.grant == nil {
 		return trace.SpanContext{}
@@ -112,7 +113,7 @@ func (h *Hold) SpanContext() trace.SpanContext {
 	return h.grant.held
 }
 
-// here is the context of the trace the hold is in by now.
+// here returns the context of the hold's present trace.
 func (h *Hold) here() context.Context {
 	if t := h.trail.Load(); t != nil {
 		return t.ctx
@@ -120,7 +121,7 @@ func (h *Hold) here() context.Context {
 	return context.Background()
 }
 
-// logged is the span context that log records about the hold carry.
+// logged returns the span context of log records about the hold.
 func (h *Hold) logged() trace.SpanContext {
 	if t := h.trail.Load(); t != nil {
 		return t.held
@@ -128,7 +129,7 @@ func (h *Hold) logged() trace.SpanContext {
 	return h.untraced()
 }
 
-// untraced is the span context of a hold that is not recorded.
+// untraced returns the span context of a hold that isn't recorded.
 func (h *Hold) untraced() trace.SpanContext {
 	if h.parent == nil {
 		return trace.SpanContext{}
@@ -136,9 +137,9 @@ func (h *Hold) untraced() trace.SpanContext {
 	return h.parent.SpanContext()
 }
 
-// mark makes a short span under the held one. If that is not recorded, the span is the root of a new trace and links to the acquire;
-// the sampler is asked again, and gets why, the group and the kind as attributes. The ctx is for measurements. The span is nil if
-// it is not recorded.
+// mark starts a span under the held span. If the hold isn't recorded, the span is the root of a new trace and links to
+// the acquire: the sampler is asked again, and gets why, the group and the kind as attributes. mark returns the ctx for
+// measurements, and the span, nil if it isn't recorded.
 func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context.Context, trace.Span) {
 	ctx, t := h.here(), h.trail.Load()
 	if t == nil && h.parent == nil {
@@ -163,12 +164,12 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 	return ctx, span
 }
 
-// NotRenewed reports that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
-// leaves it out. Canceled and StartRelease imply it.
+// NotRenewed notes that the lease may run out: it is fixed, or its holder winds down. lockdog.lease.utilization.worst
+// then leaves it out. Canceled and StartRelease imply NotRenewed.
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
-// Lost reports that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
-// has still to follow. That of a member is no error: its whole may go on.
+// Lost records that the lease was lost. End must follow. b, if not nil, limits the log records of losses that come
+// together. The loss of a member is no error: its whole may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
@@ -183,7 +184,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	m.losses.Add(ctx, 1, at(role.losses, cause).add...)
 	used := h.utilization(now)
 	if renewed := role.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
-		// No renewal came to tell how late it was.
+		// There was no renewal that recorded the utilization.
 		m.utilization.Record(ctx, used, role.record...)
 		if used > lateAt {
 			m.late.Add(ctx, 1, role.add...)
@@ -215,15 +216,15 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	}
 }
 
-// Canceled reports that the lease was ended by its own side before its release. End has still to follow. Ten such
-// records a second are logged by name, the rest is counted. For a member only a span is made.
+// Canceled records that this client ended the lease before its release. End must follow. Ten such records a second are
+// logged by name, the others are counted. For a member there is only a span.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return
 	}
 	h.NotRenewed()
 	r, role := h.lock.rec, h.lock.role
-	if role.isMember() && h.trail.Load() == nil { // no trace of its own for what its whole tells
+	if role.isMember() && h.trail.Load() == nil { // the span of the whole is enough
 		return
 	}
 	now := h.now()
@@ -243,8 +244,8 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	}
 }
 
-// Warn logs that the lock has been held for longer than WithHoldWarning allows. Ten such records a second are
-// logged by name, the rest is counted.
+// Warn logs that the lock has been held longer than WithHoldWarning allows. Ten such records a second are logged by
+// name, the others are counted.
 func (h *Hold) Warn(held time.Duration) {
 	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(LogHeld) {
 		return
@@ -256,7 +257,7 @@ func (h *Hold) Warn(held time.Duration) {
 	h.log(LogHeld, sc, nil, seconds("held", held))
 }
 
-// End ends the hold, once: further calls do nothing.
+// End ends the hold. A second call does nothing.
 func (h *Hold) End(end HoldEnd) {
 	if h.lock == nil || !h.lock.role.exit(h) {
 		return
@@ -281,10 +282,10 @@ func (h *Hold) End(end HoldEnd) {
 	}
 }
 
-// now is the present on the clock of the grant, so that spans agree with each other when the wall clock steps.
+// now returns the time by the clock reading at the grant, so that spans agree with each other if the wall clock is set.
 func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
 
-// utilization is how much of the lease is used up since the last confirmed renewal.
+// utilization returns the time since the last confirmed renewal was sent, divided by the lease.
 func (h *Hold) utilization(now time.Time) float64 {
 	if confirmed := h.lock.role.confirmed; confirmed != nil {
 		return ratio(now.Sub(confirmed()), h.lease)

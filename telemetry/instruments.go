@@ -11,8 +11,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// instruments are a recorder's synchronous instruments. The SDK gives the same ones to every recorder of a
-// MeterProvider, so their counts add up.
+// instruments are a recorder's synchronous instruments. The SDK gives the same instruments to all recorders of a
+// MeterProvider, so that their counts are added.
 type instruments struct {
 	acquisitions   metric.Int64Counter
 	acquireTime    metric.Float64Histogram
@@ -87,10 +87,10 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	return i, b.err
 }
 
-// builder makes instruments as their Metric describes them, and keeps the errors for the end.
+// builder collects the errors of build.
 type builder struct{ err error }
 
-// build makes one instrument by a method of the meter.
+// build makes the instrument that m describes, by a method of the meter.
 func build[I, O any](b *builder, m Metric, create func(string, ...O) (I, error)) I {
 	opts := []any{metric.WithUnit(m.Unit), metric.WithDescription(m.Description)}
 	if m.Buckets != nil {
@@ -105,7 +105,8 @@ func build[I, O any](b *builder, m Metric, create func(string, ...O) (I, error))
 	return i
 }
 
-// set is an attribute set as the option of a measurement. It is built once: at each call it would cost four allocations and 750 ns.
+// set is an attribute set in the form of options. It is built once: for each measurement it would cost four allocations
+// and 750 ns.
 type set struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
@@ -116,7 +117,7 @@ func newSet(attrs ...attribute.KeyValue) set {
 	return set{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// sets are those of one metric, one for each value of a label.
+// sets are the attribute sets of a metric, one for each value of a label.
 type sets []labeledSet
 
 type labeledSet struct {
@@ -132,7 +133,7 @@ func newSets(l Label, base ...attribute.KeyValue) sets {
 	return all
 }
 
-// at is the set for a value; the last one, the list's worst, for a value that is not in the list.
+// at returns the set for a value; the last set for a value that isn't in the list.
 func at[V ~string](all sets, value V) *set {
 	i := 0
 	for i < len(all)-1 && all[i].value != string(value) {
@@ -141,12 +142,11 @@ func at[V ~string](all sets, value V) *set {
 	return &all[i].set
 }
 
-// upDown is a counter of things that are there now. It remembers what was counted while no SDK was there to
-// count it: otherwise a leader's lock, taken before the program installed its SDK, would show as not held for
-// days, and as held -1 times after its release.
+// upDown is a counter of things that exist now. It keeps what was counted without an SDK: otherwise a lock that was
+// taken before the program installed its SDK would be shown as not held, and as held -1 times after its release.
 type upDown struct {
 	counter metric.Int64UpDownCounter
-	pending atomic.Int64
+	pending atomic.Int64 // counted without an SDK
 }
 
 func (u *upDown) add(ctx context.Context, delta int64, opts []metric.AddOption) {
@@ -160,7 +160,7 @@ func (u *upDown) add(ctx context.Context, delta int64, opts []metric.AddOption) 
 	u.counter.Add(ctx, delta, opts...)
 }
 
-// settle reports what is pending, if there is an SDK by now.
+// settle adds what is pending to the counter, if there is an SDK now.
 func (u *upDown) settle(ctx context.Context, opts []metric.AddOption) {
 	if u.pending.Load() != 0 {
 		u.add(ctx, 0, opts)

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// log writes a record about l. The span context goes into ctx, where handlers that know OpenTelemetry look for
-// it, and into the attributes, for all others.
+// log writes a record about l. The span context is in ctx, for handlers that know OpenTelemetry, and in the attributes,
+// for all others.
 func (l *Lock) log(record Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 	all := make([]slog.Attr, 0, len(attrs)+6)
 	all = append(all, slog.String("name", l.name), slog.String("group", l.Group()))
@@ -36,7 +36,7 @@ func (h *Hold) log(record Log, sc trace.SpanContext, err error, attrs ...slog.At
 	h.lock.log(record, sc, err, append(all, attrs...)...)
 }
 
-// seconds is a duration as metrics and spans have it: a JSON handler would write that of slog.Duration in nanoseconds.
+// seconds returns a duration in seconds, as in metrics and spans: a JSON handler writes slog.Duration in nanoseconds.
 func seconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, d.Seconds()) }
 
 func (r *Recorder) log(ctx context.Context, l Log, attrs ...slog.Attr) {
@@ -50,7 +50,7 @@ func (r *Recorder) slog() *slog.Logger {
 	return slog.Default()
 }
 
-// logs reports whether records of this kind go anywhere, so that their attributes need not be made.
+// logs reports whether records of this kind are logged. If not, their attributes needn't be built.
 func (r *Recorder) logs(l Log) bool {
 	return r.slog().Enabled(context.Background(), l.Level)
 }
@@ -58,7 +58,7 @@ func (r *Recorder) logs(l Log) bool {
 // burstNames is how many locks of one burst are logged by name, for each kind of record.
 const burstNames = 10
 
-// bursts are the records a Burst bounds, each with the one that tells how many more there were.
+// bursts are the kinds of records that a Burst limits, each with the record that says how many more there were.
 var bursts = [...]struct{ each, more Log }{
 	{LogLost, LogMoreLost},
 	{LogFail, LogMoreFail},
@@ -70,12 +70,12 @@ var bursts = [...]struct{ each, more Log }{
 	{LogDeadlock, LogMoreDeadlock},
 }
 
-// burstCounts are how many records of each kind there were.
+// burstCounts are the numbers of records of each kind.
 type burstCounts [len(bursts)]int
 
-// Burst bounds the log records about many leases that fare the same at one time: a server that is gone for a
-// moment must not turn ten thousand leases into as many lines. Ten are logged by name, the rest is counted.
-// Methods may be called on a nil Burst, which bounds nothing, and concurrently.
+// Burst limits the log records about many leases to which the same happens at one time: ten thousand leases at a server
+// that is down for a moment must not write as many lines. Of each kind ten records are logged by name, the others are
+// counted. A nil Burst limits nothing. Methods are safe for concurrent use.
 type Burst struct {
 	rec    *Recorder
 	window time.Duration // 0: it lasts until Flush
@@ -85,14 +85,14 @@ type Burst struct {
 	ends time.Time // of the window
 }
 
-// endsWindow is how long leases that end or grow old by themselves count as one burst. Nobody is there to tell
-// where a batch of those ends: ten thousand contexts end at once when a server shuts down.
+// endsWindow is the window of the burst for leases that are canceled or held too long. They come without a batch, whose
+// end could end the burst: ten thousand contexts end at once when a program shuts down.
 const endsWindow = time.Second
 
-// NewBurst starts a burst. It ends with Flush.
+// NewBurst returns a Burst that lasts until Flush.
 func (r *Recorder) NewBurst() *Burst { return &Burst{rec: r} }
 
-// admit reports whether one more record of that kind is to be logged by name.
+// admit counts a record of that kind, and reports whether it is to be logged by name.
 func (b *Burst) admit(l Log) bool {
 	if b == nil {
 		return true
@@ -115,7 +115,7 @@ func (b *Burst) admit(l Log) bool {
 	return named
 }
 
-// Flush logs how many were not logged by name. The Burst can then be used for the next batch.
+// Flush logs how many records were not logged by name. The Burst can then be used for the next batch.
 func (b *Burst) Flush() {
 	if b == nil {
 		return

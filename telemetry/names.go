@@ -15,9 +15,9 @@ const (
 )
 
 const (
-	// otherGroup is the group of everything that came after a recorder's groups were used up.
+	// otherGroup is the group of all locks for which no new group may be made.
 	otherGroup = "_other"
-	// defaultGroup is the group of a lock whose name has no colon.
+	// defaultGroup is the group of a lock whose name has no colon, or nothing before it.
 	defaultGroup = "default"
 )
 
@@ -32,7 +32,7 @@ const (
 // Label is an attribute of a metric.
 type Label struct {
 	Key    attribute.Key // as on spans
-	Values []string      // the closed list of what it can be; nil for the group
+	Values []string      // the closed list of its values; nil for the group
 }
 
 func label[V ~string](key attribute.Key, values ...V) Label {
@@ -54,7 +54,8 @@ type Metric struct {
 	Labels      []Label   // its attributes
 }
 
-// The buckets of the histograms. A quantile is at most as far off as two bounds are apart: 5/3 for durations, 2 for holds.
+// The buckets of the histograms. The error of a quantile is at most the ratio of two neighbouring bounds: up to 5/3 for
+// durations, 2 for holds.
 var (
 	durationBuckets = []float64{
 		.0005, .00075, .001, .0015, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
@@ -76,20 +77,23 @@ func byGroupAnd[V ~string](key attribute.Key, values ...V) []Label {
 
 var byCause = byGroupAnd(KeyCause, LossMissing, LossTaken, LossExpired, LossUnreachable, LossStalled, LossForced)
 
-// The metrics. The lock's name is on none of them; see the package documentation on cardinality.
+// The metrics. None has the lock's name: see the package documentation on cardinality.
 var (
 	MetricAcquisitions = Metric{
 		Name: "lockdog.acquisitions", Prometheus: "lockdog_acquisitions_total", Kind: counter, Unit: "{acquisition}",
 		Description: "Calls to Lock and TryLock that ended, by how they ended.",
-		Labels:      byGroupAnd(KeyOutcome, AcquireAcquired, AcquireReentered, AcquireHeld, AcquireTimeout, AcquireCanceled, AcquireError),
+		Labels: byGroupAnd(KeyOutcome,
+			AcquireAcquired, AcquireReentered, AcquireHeld, AcquireTimeout, AcquireCanceled, AcquireError),
 	}
 	MetricAcquireDuration = Metric{
-		Name: "lockdog.acquire.duration", Prometheus: "lockdog_acquire_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
+		Name: "lockdog.acquire.duration", Prometheus: "lockdog_acquire_duration_seconds",
+		Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "Time from the call to the grant or the refusal, waiting included; reentries left out.",
 		Labels:      byGroupAnd(KeyOutcome, AcquireAcquired, acquireFailed),
 	}
 	MetricWaiting = Metric{
-		Name: "lockdog.acquire.waiting", Prometheus: "lockdog_acquire_waiting", Kind: upDownCounter, Unit: "{waiter}", Labels: byGroup,
+		Name: "lockdog.acquire.waiting", Prometheus: "lockdog_acquire_waiting",
+		Kind: upDownCounter, Unit: "{waiter}", Labels: byGroup,
 		Description: "Calls that wait for a lock now.",
 	}
 	MetricWakeups = Metric{
@@ -103,7 +107,8 @@ var (
 		Labels:      byGroupAnd(KeyReason, TakeoverExpired, TakeoverMessageMissed),
 	}
 	MetricDeadlocks = Metric{
-		Name: "lockdog.deadlocks", Prometheus: "lockdog_deadlocks_total", Kind: counter, Unit: "{deadlock}", Labels: byGroup,
+		Name: "lockdog.deadlocks", Prometheus: "lockdog_deadlocks_total",
+		Kind: counter, Unit: "{deadlock}", Labels: byGroup,
 		Description: "Waits that were found to be part of a deadlock: one for each waiter in the cycle, where it waits.",
 	}
 	MetricHeld = Metric{
@@ -111,15 +116,18 @@ var (
 		Description: "Grants neither released nor lost, also while their holder winds down.",
 	}
 	MetricHoldDuration = Metric{
-		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds", Kind: histogram, Buckets: holdBuckets, Unit: "s", Labels: byGroup,
+		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds",
+		Kind: histogram, Buckets: holdBuckets, Unit: "s", Labels: byGroup,
 		Description: "Time from grant to end, however it ended.",
 	}
 	MetricOldestAge = Metric{
-		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds", Kind: gauge, Unit: "s", Labels: byGroup,
+		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds",
+		Kind: gauge, Unit: "s", Labels: byGroup,
 		Description: "Age of the oldest grant still held; 0 when none is.",
 	}
 	MetricFailing = Metric{
-		Name: "lockdog.leases.failing", Prometheus: "lockdog_leases_failing", Kind: gauge, Unit: "{lock}", Labels: byGroup,
+		Name: "lockdog.leases.failing", Prometheus: "lockdog_leases_failing",
+		Kind: gauge, Unit: "{lock}", Labels: byGroup,
 		Description: "Live leases whose last renewal attempt failed.",
 	}
 	MetricRenewals = Metric{
@@ -128,15 +136,18 @@ var (
 		Labels:      byGroupAnd(KeyOutcome, RenewalRenewed, RenewalMissing, RenewalTaken, RenewalError),
 	}
 	MetricLate = Metric{
-		Name: "lockdog.renewals.late", Prometheus: "lockdog_renewals_late_total", Kind: counter, Unit: "{renewal}", Labels: byGroup,
+		Name: "lockdog.renewals.late", Prometheus: "lockdog_renewals_late_total",
+		Kind: counter, Unit: "{renewal}", Labels: byGroup,
 		Description: "Renewals, failures and losses that came when over 0.8 of the lease was used up.",
 	}
 	MetricUtilization = Metric{
-		Name: "lockdog.lease.utilization", Prometheus: "lockdog_lease_utilization", Kind: histogram, Buckets: utilizationBuckets, Unit: "1", Labels: byGroup,
+		Name: "lockdog.lease.utilization", Prometheus: "lockdog_lease_utilization",
+		Kind: histogram, Buckets: utilizationBuckets, Unit: "1", Labels: byGroup,
 		Description: "Time since the last confirmed renewal over the lease, at each outcome: the safety margin used up.",
 	}
 	MetricWorstUtilization = Metric{
-		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio", Kind: gauge, Unit: "1", Labels: byGroup,
+		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio",
+		Kind: gauge, Unit: "1", Labels: byGroup,
 		Description: "Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.",
 	}
 	MetricLosses = Metric{
@@ -144,7 +155,8 @@ var (
 		Description: "Leases lost while somebody relied on them, by cause.",
 	}
 	MetricMembersLost = Metric{
-		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total", Kind: counter, Unit: "{lock}", Labels: byCause,
+		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total",
+		Kind: counter, Unit: "{lock}", Labels: byCause,
 		Description: "Locks lost of one name of a Multi, or at one node of a Quorum, by cause; whether the whole was lost, lockdog.losses says.",
 	}
 	MetricCancellations = Metric{
@@ -158,11 +170,13 @@ var (
 		Labels:      byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError),
 	}
 	MetricReleaseDuration = Metric{
-		Name: "lockdog.release.duration", Prometheus: "lockdog_release_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s", Labels: byGroup,
+		Name: "lockdog.release.duration", Prometheus: "lockdog_release_duration_seconds",
+		Kind: histogram, Buckets: durationBuckets, Unit: "s", Labels: byGroup,
 		Description: "Time a release took.",
 	}
 	MetricForced = Metric{
-		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total", Kind: counter, Unit: "{lock}", Labels: byGroup,
+		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total",
+		Kind: counter, Unit: "{lock}", Labels: byGroup,
 		Description: "Locks that ForceUnlock took away from their holders, counted where it was called.",
 	}
 	MetricErrors = Metric{
@@ -175,15 +189,18 @@ var (
 		},
 	}
 	MetricScheduleLag = Metric{
-		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
+		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds",
+		Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "How late a renewal call went out after it was due.",
 	}
 	MetricBatchSize = Metric{
-		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size", Kind: histogram, Buckets: batchBuckets, Unit: "{lock}",
+		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size",
+		Kind: histogram, Buckets: batchBuckets, Unit: "{lock}",
 		Description: "Leases renewed by one call.",
 	}
 	MetricBatchDuration = Metric{
-		Name: "lockdog.watchdog.batch.duration", Prometheus: "lockdog_watchdog_batch_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
+		Name: "lockdog.watchdog.batch.duration", Prometheus: "lockdog_watchdog_batch_duration_seconds",
+		Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "Time a renewal call took.",
 		Labels:      []Label{label(KeyOutcome, batchOK, batchPartial, batchError)},
 	}
@@ -200,17 +217,20 @@ var (
 		Description: "1 while the subscription for wake-ups stands, else 0, the worst of all clients; absent while none is wanted.",
 	}
 	MetricPubSubReconnects = Metric{
-		Name: "lockdog.pubsub.reconnects", Prometheus: "lockdog_pubsub_reconnects_total", Kind: counter, Unit: "{reconnect}",
+		Name: "lockdog.pubsub.reconnects", Prometheus: "lockdog_pubsub_reconnects_total",
+		Kind: counter, Unit: "{reconnect}",
 		Description: "Times the subscription for wake-ups had to be made anew.",
 	}
 	MetricCommands = Metric{
 		Name: "lockdog.redis.commands", Prometheus: "lockdog_redis_commands_total", Kind: counter, Unit: "{command}",
 		Description: "Commands sent, as Redis receives them, by what for; one that carries several operations by its first.",
-		Labels:      []Label{label(KeyPurpose, PurposeAcquire, PurposeRenew, PurposeRelease, PurposeSubscribe, PurposeOther)},
+		Labels: []Label{
+			label(KeyPurpose, PurposeAcquire, PurposeRenew, PurposeRelease, PurposeSubscribe, PurposeOther),
+		},
 	}
 )
 
-// Metrics lists every instrument. Read only.
+// Metrics lists all instruments. It must not be changed.
 var Metrics = []Metric{
 	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers, MetricDeadlocks,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,

@@ -42,37 +42,37 @@ const (
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
-	KeyWait        attribute.Key = "lockdog.wait" // on the span of the caller, if that is wanted
+	KeyWait        attribute.Key = "lockdog.wait" // on the caller's span: see Config.CallerAttributes
 
 	KeyDeadlockCycle  attribute.Key = "lockdog.deadlock.cycle"
 	KeyDeadlockBroken attribute.Key = "lockdog.deadlock.broken"
 )
 
-// The values of KeyLink: what a link points at.
+// The values of KeyLink: the target of a link.
 const (
-	linkBlockedBy = "blocked_by" // the acquire span of whoever held the lock
-	linkHeld      = "held"       // the grant a span belongs to
+	linkBlockedBy = "blocked_by" // the acquire span of the lock's holder
+	linkHeld      = "held"       // the grant that a span belongs to
 	linkBatch     = "batch"      // the call that renewed
 )
 
-// memberOf follows the first word of the names of spans of one name of a Multi, or one node of a Quorum.
+// memberOf follows Span.Name in the names of the spans of a member: a name of a Multi, or a node of a Quorum.
 const memberOf = " member"
 
-// Span describes one kind of span. All are of kind INTERNAL but SpanBatch, which is CLIENT.
+// Span describes a kind of span. SpanBatch has the span kind CLIENT, all others INTERNAL.
 type Span struct {
 	Name        string          // followed by a space and the group, unless Plain
-	Plain       bool            // the name is the whole name
+	Plain       bool            // Name is the whole name
 	Parent      string          // in words
-	Description string          // what it shows
-	Attributes  []attribute.Key // those it can carry
-	Events      []Event         // those that can be on it
+	Description string          // what the span shows
+	Attributes  []attribute.Key // that the span can have
+	Events      []Event         // that the span can have
 }
 
-// Event describes one kind of event on a span.
+// Event describes a kind of event on a span.
 type Event struct {
 	Name        string          // the whole name
-	Description string          // when it comes
-	Attributes  []attribute.Key // those it carries
+	Description string          // when it is added
+	Attributes  []attribute.Key // that the event has
 }
 
 // EventDeadlock is the event of a deadlock.
@@ -117,13 +117,16 @@ var (
 		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed.",
 		Attributes: []attribute.Key{
 			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyErrorType,
-			semconv.DBSystemNameKey, semconv.DBOperationNameKey, semconv.ServerAddressKey, semconv.ServerPortKey, semconv.DBOperationBatchSizeKey,
+			semconv.DBSystemNameKey, semconv.DBOperationNameKey, semconv.ServerAddressKey, semconv.ServerPortKey,
+			semconv.DBOperationBatchSizeKey,
 		},
 	}
 	SpanLost = Span{
 		Name: "lost", Parent: "held",
 		Description: "The lease was lost. Status error, but for a member. Where held isn't sampled: root of a trace of its own, which links to the acquire.",
-		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyNode, KeyErrorType},
+		Attributes: []attribute.Key{
+			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyNode, KeyErrorType,
+		},
 	}
 	SpanCancel = Span{
 		Name: "cancel", Parent: "held",
@@ -149,42 +152,68 @@ var (
 	}
 )
 
-// Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanDeadlock, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
+// Spans lists all kinds of spans. It must not be changed.
+var Spans = []Span{
+	SpanAcquire, SpanDeadlock, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold,
+}
 
-// Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
+// Log describes a kind of log record. Message and level are always the same; what varies is in the attributes.
 type Log struct {
-	Message     string     // the record's message
-	Level       slog.Level // always the same
-	Description string     // when it comes
+	Message     string
+	Level       slog.Level
+	Description string // when it is written
 }
 
 // The log records.
 var (
 	LogLost   = Log{"lock lost", slog.LevelError, "A lease was lost, with its cause."}
-	LogMember = Log{"member of a lock lost", slog.LevelWarn, "One name of a Multi, or one `node` of a Quorum, was lost; whether the whole is, `lock lost` says."}
-	LogCut    = Log{"lease cut off", slog.LevelWarn, "WithMaxHold or WithHeartbeat ended a lease."}
-	LogEnd    = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
-	LogFail   = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
-	LogBack   = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
-	LogHeld   = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
+	LogMember = Log{
+		"member of a lock lost", slog.LevelWarn,
+		"One name of a Multi, or one `node` of a Quorum, was lost; whether the whole is, `lock lost` says.",
+	}
+	LogCut  = Log{"lease cut off", slog.LevelWarn, "WithMaxHold or WithHeartbeat ended a lease."}
+	LogEnd  = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
+	LogFail = Log{
+		"lock renewal failed", slog.LevelWarn,
+		"An attempt to renew failed; it is tried again while the lease lasts.",
+	}
+	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
+	LogHeld = Log{
+		"lock held for long", slog.LevelWarn,
+		"A lease is older than WithHoldWarning allows; once per lease.",
+	}
 
-	LogDeadlock = Log{"deadlock", slog.LevelWarn, "A wait was found to be part of a deadlock, whose waits and holders `cycle` has; `broken` tells whether this one fails to end it. Once per waiter in the cycle."}
+	LogDeadlock = Log{
+		"deadlock", slog.LevelWarn,
+		"A wait was found to be part of a deadlock, whose waits and holders `cycle` has; `broken` tells whether this one fails to end it. Once per waiter in the cycle.",
+	}
 
-	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
+	LogForced = Log{
+		"lock unlocked by force", slog.LevelWarn,
+		"ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`).",
+	}
 
 	LogMoreDeadlock = Log{"more deadlocks", slog.LevelWarn, "How many waits in deadlocks were not logged by name."}
 
 	LogMoreMember = Log{"more members of locks lost", slog.LevelWarn, "How many lost members were not logged by name."}
 	LogMoreLost   = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
-	LogMoreFail   = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
-	LogMoreBack   = Log{"more lock renewals recovered", slog.LevelInfo, "How many recovered renewals were not logged by name."}
-	LogMoreCut    = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
-	LogMoreEnd    = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
-	LogMoreHeld   = Log{"more locks held for long", slog.LevelWarn, "How many locks held for long were not logged by name."}
+	LogMoreFail   = Log{
+		"more lock renewals failed", slog.LevelWarn,
+		"How many failed renewals were not logged by name.",
+	}
+	LogMoreBack = Log{
+		"more lock renewals recovered", slog.LevelInfo,
+		"How many recovered renewals were not logged by name.",
+	}
+	LogMoreCut  = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
+	LogMoreEnd  = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
+	LogMoreHeld = Log{
+		"more locks held for long", slog.LevelWarn,
+		"How many locks held for long were not logged by name.",
+	}
 )
 
-// Logs lists every kind of log record. Read only.
+// Logs lists all kinds of log records. It must not be changed.
 var Logs = []Log{
 	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogDeadlock, LogForced,
 	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld, LogMoreDeadlock,

@@ -14,37 +14,38 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where a Recorder reports to. The zero value is the globals.
+// Config is the configuration of a Recorder. The zero value uses OpenTelemetry's globals and slog's default logger.
 type Config struct {
-	// TracerProvider; nil: the global one, also when it is replaced later.
+	// TracerProvider; nil: the global one, also after it was replaced.
 	TracerProvider trace.TracerProvider
-	// MeterProvider; nil: the global one. One set later is used too, as OpenTelemetry's default one forwards
-	// to the first that replaces it.
+	// MeterProvider; nil: the global one. A provider that is set later is used, too: OpenTelemetry's default provider
+	// forwards to the first one that replaces it.
 	MeterProvider metric.MeterProvider
 	// Logger; nil: slog.Default() at the time of each record.
 	Logger *slog.Logger
-	// State is asked each time metrics are collected, on the collecting goroutine. It must be quick and must
-	// not create or close Recorders. It may be called once more while Close runs. nil: nothing to tell.
+	// State is called each time metrics are collected, on the collecting goroutine. It must return quickly, and must
+	// not create or close Recorders. It may be called once more while Close runs. nil: the gauges of State have no
+	// value.
 	State func() State
-	// CallerAttributes puts the time that acquires wait on the spans of their callers.
+	// CallerAttributes adds the time that acquires wait to the spans of their callers: KeyWait.
 	CallerAttributes bool
 }
 
-// State is what a client tells about itself when metrics are collected.
+// State is the state of a client when metrics are collected.
 type State struct {
 	Ticking         bool          // the watchdog has leases
-	TickAge         time.Duration // since it last finished a pass; reported only while Ticking
-	PubSubWanted    bool          // somebody waits, so there should be a subscription
-	PubSubConnected bool          // there is one; reported only while PubSubWanted
+	TickAge         time.Duration // since the watchdog's last pass; reported only if Ticking
+	PubSubWanted    bool          // there are waiters, so there should be a subscription
+	PubSubConnected bool          // there is a subscription; reported only if PubSubWanted
 }
 
-// Recorder turns what happens in one client into spans, measurements and log records. Its methods, and those
-// of the types it gives out, are safe for concurrent use where their own comments do not say otherwise, and
-// never fail: telemetry must not break what it watches.
+// Recorder records the events of one client as spans, measurements and log records. Its methods, and those of the types
+// that it returns, are safe for concurrent use unless their comments say otherwise. They never fail: telemetry must not
+// break the locks.
 type Recorder struct {
 	tracing  tracing
 	metrics  *instruments
-	ofMember *instruments // of members of a lock
+	ofMember *instruments // see instruments.ofMember
 	logger   *slog.Logger
 	state    func() State
 	shared   *registry
@@ -53,14 +54,14 @@ type Recorder struct {
 	callerAttributes bool
 
 	leases upDown
-	ends   Burst // what nobody counts in batches: leases that were canceled or held for long, deadlocks
+	ends   Burst // for records without a batch: leases that were canceled or held too long, deadlocks
 
-	mu     sync.Mutex // held while groups is replaced
+	mu     sync.Mutex // must be held to replace groups
 	groups atomic.Pointer[map[string]*group]
 }
 
-// NewRecorder makes a Recorder. The error is the MeterProvider's, when it refuses an instrument.
-// Close it, or its client stays in the gauges.
+// NewRecorder returns a Recorder. It returns an error if the MeterProvider refuses an instrument. Close must be called:
+// otherwise the client stays in the gauges.
 func NewRecorder(cfg Config) (*Recorder, error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
@@ -87,9 +88,8 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	return r, nil
 }
 
-// Close takes the recorder out of the gauges. What is recorded afterwards is still counted. It may wait for a
-// collection under way, so it must not be called with a lock held that Config.State takes. Further calls do
-// nothing.
+// Close removes the recorder from the gauges. Later events are still counted. Close may wait for a collection that is
+// under way, so it must not be called with a mutex held that Config.State locks. A second call does nothing.
 func (r *Recorder) Close() {
 	if r.closed.CompareAndSwap(false, true) {
 		leave(r, r.shared)
@@ -106,14 +106,14 @@ type Lock struct {
 	spans RenewalSpans
 }
 
-// Group is the group the lock is counted under: the one asked for, or "_other".
+// Group returns the group in which the lock is counted: the requested one, or "_other".
 func (l *Lock) Group() string { return l.role.name }
 
-// Lock describes the lock called name. kind is the kind of lock ("mutex"). An empty group means the name up
-// to its first colon, without the brace that may open a hash tag, or "default" if that leaves nothing.
-// It takes no lock and allocates nothing once the group is known.
+// Lock returns the telemetry of the lock with a name. kind is the kind of lock ("mutex"). If groupName is empty, the
+// group is the name up to its first colon, without the braces of a hash tag, or "default" if nothing is left. Lock
+// locks nothing and allocates nothing if the group exists.
 func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
-	// OTLP refuses a whole batch of spans for one string that is no UTF-8.
+	// OTLP refuses a whole batch of spans for one string that isn't UTF-8.
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	most := maxGroups
 	if groupName == "" {
@@ -134,10 +134,10 @@ func groupOf(name string) string {
 }
 
 const (
-	// maxDefaultGroups is how many groups of one recorder there may be for a name to make another. Names like
-	// tenant7:job make one each, which nobody chose.
+	// maxDefaultGroups: a name makes a new group only while the recorder has fewer groups. Names like tenant7:job would
+	// make many groups that nobody wants.
 	maxDefaultGroups = 20
-	// maxGroups bounds them with those that were asked for. The SDK keeps 2,000 attribute sets per instrument.
+	// maxGroups: the same for WithGroup. The SDK keeps 2,000 attribute sets per instrument.
 	maxGroups = 50
 )
 
@@ -170,8 +170,7 @@ func (r *Recorder) group(name string, most int) *group {
 	return g
 }
 
-// Error counts a failed call to Redis. Failed renewals are counted per lease by Hold.Renewal too; this one is
-// per call. ctx gives the exemplar.
+// Error counts a failed call to Redis; Hold.Renewal also counts failed renewals, for each lease. ctx is for exemplars.
 func (r *Recorder) Error(ctx context.Context, op Operation, t ErrorType) {
 	if of := r.metrics.errorSets[op]; of != nil {
 		r.metrics.errors.Add(ctx, 1, at(of, t).add...)
@@ -183,12 +182,12 @@ func (r *Recorder) Command(p Purpose) {
 	r.metrics.commands.Add(context.Background(), 1, at(r.metrics.commandSets, p).add...)
 }
 
-// WatchdogLeases adds delta to the leases the watchdog looks after.
+// WatchdogLeases adds delta to the number of the watchdog's leases.
 func (r *Recorder) WatchdogLeases(delta int) {
 	r.leases.add(context.Background(), int64(delta), nil)
 }
 
-// PubSubReconnect counts a subscription that was made again.
+// PubSubReconnect counts a renewed subscription.
 func (r *Recorder) PubSubReconnect() {
 	r.metrics.reconnects.Add(context.Background(), 1)
 }

@@ -12,30 +12,29 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// registry computes the observable gauges of one MeterProvider over all its recorders. A callback per recorder
-// would not do: the SDK keeps the last value observed for an attribute set, so that two clients with a group
-// of the same name would hide each other.
+// registry computes the observable gauges of one MeterProvider over all its recorders. With a callback per recorder,
+// two clients with a group of the same name would hide each other: the SDK keeps the last value of an attribute set.
 type registry struct {
 	provider metric.MeterProvider
 	callback metric.Registration
 
 	oldest, failing, worst, tickAge, connected metric.Float64ObservableGauge
 
-	// The collecting goroutine holds the SDK's lock and reads only this: were it to take registries.mu, which is
-	// held while a callback is registered with the SDK, the two could wait for each other.
+	// members is read by the collecting goroutine, which holds the SDK's lock. It must not lock registries.mu, which is
+	// held while a callback is registered with the SDK: that would be a deadlock.
 	members atomic.Pointer[[]*Recorder]
 
 	mu     sync.Mutex
 	groups map[string]struct{}
 }
 
-// registries are those with recorders. A provider is forgotten with its last recorder.
+// registries are the registries that have recorders. A registry is removed with its last recorder.
 var registries struct {
 	mu  sync.Mutex
 	all []*registry
 }
 
-// join adds r to the registry of provider, making it for the first.
+// join adds r to the registry of provider. For the first recorder it makes the registry.
 func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 	registries.mu.Lock()
 	defer registries.mu.Unlock()
@@ -55,7 +54,8 @@ func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 	reg.tickAge = build(&b, MetricTickAge, meter.Float64ObservableGauge)
 	reg.connected = build(&b, MetricPubSubConnected, meter.Float64ObservableGauge)
 	var err error
-	reg.callback, err = meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
+	reg.callback, err = meter.RegisterCallback(reg.collect,
+		reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
 	if err = errors.Join(b.err, err); err != nil {
 		reg.unregister()
 		return nil, err
@@ -64,7 +64,7 @@ func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 	return reg, nil
 }
 
-// leave takes r out again.
+// leave removes r from its registry.
 func leave(r *Recorder, reg *registry) {
 	registries.mu.Lock()
 	defer registries.mu.Unlock()
@@ -81,25 +81,24 @@ func (reg *registry) setMembers(m []*Recorder) { reg.members.Store(&m) }
 
 func (reg *registry) unregister() {
 	if reg.callback != nil {
-		// The only error there can be is that it is not registered any more.
+		// The only possible error: the callback isn't registered any more.
 		_ = reg.callback.Unregister()
 	}
 }
 
-// sameMeters reports whether measurements of the two providers end up at the same place. They need not be equal
-// for that: OpenTelemetry's default global provider forwards to the first one that replaces it, and then
-// hands out that one's meters.
+// sameMeters reports whether the measurements of two providers go to the same place. The providers needn't be equal:
+// OpenTelemetry's default global provider forwards to the first one that replaces it, and then returns its meters.
 func sameMeters(a, b metric.MeterProvider) bool {
 	return equal(a, b) || equal(meterOf(a), meterOf(b))
 }
 
-// equal is a == b, and false where that would panic because the type of both cannot be compared.
+// equal reports whether a == b. It is false if the comparison would panic, because the type can't be compared.
 func equal(a, b any) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// maxSharedGroups bounds the groups of all recorders of a provider, so that several clients with groups of
-// their own stay under 1,000 attribute sets per instrument too (lockdog.acquisitions has six per group).
+// maxSharedGroups limits the groups of all recorders of a provider, so that several clients together have fewer than
+// 1,000 attribute sets per instrument (lockdog.acquisitions has six per group).
 const maxSharedGroups = 150
 
 // admit reports whether there is room for a group of that name.
@@ -115,7 +114,8 @@ func (reg *registry) admit(name string) bool {
 	return true
 }
 
-// collect is the callback: the worst of all recorders, as that is what somebody has to look at.
+// collect is the callback. It observes the worst value of all recorders, as that is what needs attention; of the leases
+// that are failing, the sum.
 func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 	type total struct {
 		options []metric.ObserveOption

@@ -10,20 +10,19 @@ import (
 
 // Release is the telemetry of one call to Release. It belongs to one goroutine at a time.
 type Release struct {
-	lock  *Lock // nil when ended, or never started
-	hold  *Hold // nil when nothing was held
+	lock  *Lock // nil: ended, or never started
+	hold  *Hold // nil: there was no hold
 	ctx   context.Context
 	span  trace.Span // nil with a no-op tracer
-	start time.Time  // zero if nobody wants to know
+	start time.Time  // zero: the duration isn't measured
 
 	errorType ErrorType // of the last call that failed
 }
 
-// StartRelease begins the release of h. The ctx it returns carries the span for the Redis calls below it.
+// StartRelease begins the release of h. The ctx that it returns carries the span, for the Redis calls.
 //
-// The span is a child of the caller's. A caller without one (a deferred Release on a fresh ctx) would make it
-// a root that points into another trace, which Jaeger takes for an incomplete trace; then it is a child of
-// the grant.
+// The span is a child of the caller's span. If the caller has none (a deferred Release with a new ctx), it is a child
+// of the grant: as a root that links to another trace, Jaeger would show it as an incomplete trace.
 func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, Release) {
 	if h.lock == nil {
 		return ctx, Release{}
@@ -42,14 +41,14 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 	return ctx, Release{lock: h.lock, hold: h, ctx: ctx, span: span, start: r.clock(ctx, span)}
 }
 
-// StartGive is StartRelease for what has no grant: permits without a lease, or a latch that is counted down.
+// StartGive is StartRelease without a hold: for permits without a lease, or a latch that is counted down.
 func (r *Recorder) StartGive(ctx context.Context, l *Lock) (context.Context, Release) {
 	l.role.appear(ctx)
 	ctx, span := r.tracing.start(ctx, l.role.releaseSpan)
 	return ctx, Release{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span)}
 }
 
-// Error counts a failed try, as Recorder.Error does, and puts its type on the span.
+// Error counts a failed call, as Recorder.Error does, and notes its type for the span.
 func (rel *Release) Error(t ErrorType) {
 	if rel.lock != nil {
 		rel.Failed(t)
@@ -60,8 +59,8 @@ func (rel *Release) Error(t ErrorType) {
 // Failed notes, for the span, the type of an error that was counted elsewhere.
 func (rel *Release) Failed(t ErrorType) { rel.errorType = t }
 
-// End ends the release, once. unconfirmed says that it is taken for released though the reply that said so was
-// lost. Hold.End has still to follow. err is an error of the span, unless that is a member's.
+// End ends the release; a second End does nothing. unconfirmed says that the reply was lost, but the lock counts as
+// released. Hold.End must follow. err becomes the status of the span, unless that is a member's.
 func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {
@@ -77,7 +76,8 @@ func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	if rel.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes)-1) // most have no node
 		attrs = append(attrs,
-			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()), KeyOutcome.String(string(outcome)))
+			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()),
+			KeyOutcome.String(string(outcome)))
 		if h != nil {
 			attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 		}

@@ -15,31 +15,31 @@ type RenewalEvent struct {
 	Outcome    Outcome   // of the attempt
 	Err        error     // with RenewalError
 	ErrType    ErrorType // with RenewalError
-	Attempt    int       // 1, or more for a retry of the same renewal
+	Attempt    int       // 1; more for a retry of the same renewal
 
-	Remaining time.Duration // lease left before the attempt, up to the deadline
+	Remaining time.Duration // from the attempt to the deadline before it
 	Lag       time.Duration // how late the attempt was made
-	Elapsed   time.Duration // since the last confirmed renewal was sent, at the outcome
+	Elapsed   time.Duration // from the last confirmed renewal's sending to the outcome
 
 	BatchSize int         // leases in the call
-	Node      string      // the server it went to
-	Batch     *RenewBatch // the call it was part of; may be nil
-	Burst     *Burst      // bounds log records; may be nil
+	Node      string      // the server
+	Batch     *RenewBatch // the call; may be nil
+	Burst     *Burst      // limits log records; may be nil
 }
 
 const (
-	// lateAt is the utilization from which on a renewal counts as late.
+	// lateAt: a renewal with a higher utilization is late.
 	lateAt = 0.8
-	// slowRenewal is how long a renewal may take before RenewalSpansThinned shows it.
+	// slowRenewal: a renewal that takes longer has a span with RenewalSpansThinned.
 	slowRenewal = time.Second
-	// allThinned is how many renewals RenewalSpansThinned shows before it leaves some out.
+	// allThinned is the number of renewals that have a span with RenewalSpansThinned before it leaves some out.
 	allThinned = 8
-	// renewalsPerTrace is how many renewals one trace holds: an hour of them at defaults. Backends bound the
+	// renewalsPerTrace is the number of renew spans in a trace: an hour with the default options. Backends limit the
 	// size of a trace.
 	renewalsPerTrace = 360
 )
 
-// Renewal records the outcome of an attempt to renew. After RenewalMissing and RenewalTaken Lost is due.
+// Renewal records the outcome of an attempt to renew. After RenewalMissing and RenewalTaken, Lost must follow.
 func (h *Hold) Renewal(ev *RenewalEvent) {
 	if h.lock == nil {
 		return
@@ -77,10 +77,12 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 }
 
 func (ev *RenewalEvent) logged() []slog.Attr {
-	return []slog.Attr{slog.Int("attempt", ev.Attempt), seconds("remaining", ev.Remaining), slog.String("node", ev.Node)}
+	return []slog.Attr{
+		slog.Int("attempt", ev.Attempt), seconds("remaining", ev.Remaining), slog.String("node", ev.Node),
+	}
 }
 
-// setFailing notes whether the last renewal failed and reports whether that is news.
+// setFailing notes whether the last renewal failed, and reports whether that has changed.
 func (h *Hold) setFailing(failing bool) bool {
 	if h.failing.Load() == failing {
 		return false
@@ -91,7 +93,7 @@ func (h *Hold) setFailing(failing bool) bool {
 	return g.setFailing(h, failing)
 }
 
-// startRenewal makes the span of a renewal if its trace is recorded and the policy wants it.
+// startRenewal starts the span of a renewal; nil: the trace isn't recorded, or the policy leaves the renewal out.
 func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trace.Span {
 	t := h.trail.Load()
 	if t == nil || h.lock.spans == RenewalSpansOff {
@@ -135,7 +137,8 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	return span
 }
 
-// ShowsRenewal reports whether the next renewal gets a span also if it goes well.
+// ShowsRenewal reports whether the next renewal gets a span if it succeeds. It doesn't know of a trace that the sampler
+// declined: then fewer renewals have spans.
 func (h *Hold) ShowsRenewal() bool {
 	if h.trail.Load() == nil {
 		return false
@@ -149,7 +152,7 @@ func (h *Hold) ShowsRenewal() bool {
 	return false
 }
 
-// nextTrail goes on in a new trace that links to the grant. If the sampler declines it, the old one goes on.
+// nextTrail starts a new trace, which links to the grant, and returns it; if the sampler declines that, it returns t.
 func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
 	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(trace.Link{
 		SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
@@ -176,5 +179,5 @@ func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32,
 	return true
 }
 
-// doubled reports whether a renewal that went well is one of those shown by RenewalSpansThinned.
+// doubled reports whether a successful renewal in time has a span with RenewalSpansThinned.
 func doubled(ordinal uint32) bool { return ordinal <= allThinned || bits.OnesCount32(ordinal) == 1 }

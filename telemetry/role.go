@@ -10,29 +10,29 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// role decides what is recorded of a lock:
+// role says what is recorded of a lock:
 //
-//	        spans                 counts, and is in the gauges   renewals
+//	        spans                 counted, and in the gauges     renewals
 //	alone   acquire orders, ...   yes                            its own
-//	whole   acquire orders, ...   yes                            has none, but those of its members
+//	whole   acquire orders, ...   yes                            none; its members have them
 //	member  acquire member ...    waits; lockdog.members.lost    its own
 //
-// A whole is the lease of a Multi or of a Quorum's lock; members are its names, or its nodes. Renewals, and calls that failed, are
-// counted where they are made: of those that are alone, and of members.
+// A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals
+// and failed calls are counted where they are made: for locks that are alone, and for members.
 type role struct {
 	*group
 	*tally
-	node      func() string    // of a member: the server where it lives
-	confirmed func() time.Time // of a whole: when what it lives by was last renewed
+	node      func() string    // of a member: its server; nil: no member
+	confirmed func() time.Time // of a whole: when the renewals that it depends on were sent; nil: no whole
 }
 
 func (r *role) isMember() bool { return r.node != nil }
 
-// tally is what the locks of a group in one role share: their instruments, and the names of their spans.
+// tally has what the locks of a group in one role share: their instruments, and the names of their spans.
 type tally struct {
 	metrics *instruments
 	held    upDown
-	zeroed  atomic.Bool // its counters were started at 0
+	zeroed  atomic.Bool // see appear
 
 	acquireSpan, deadlockSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
@@ -45,7 +45,7 @@ func newTally(group, of string, m *instruments) *tally {
 		acquireSpan:  name(SpanAcquire),
 		deadlockSpan: name(SpanDeadlock),
 		heldSpan:     name(SpanHeld),
-		renewSpan:    SpanRenew.Name + " " + group, // only what is alone and members have it
+		renewSpan:    SpanRenew.Name + " " + group, // the same for members
 		lostSpan:     name(SpanLost),
 		cancelSpan:   name(SpanCancel),
 		releaseSpan:  name(SpanRelease),
@@ -54,7 +54,8 @@ func newTally(group, of string, m *instruments) *tally {
 	}
 }
 
-// ofMember are the instruments of members. Those that count the whole count nothing here; losses have a counter for members.
+// ofMember returns the instruments of members. What is counted for the whole isn't counted for its members; their
+// losses have a counter.
 func (i *instruments) ofMember() *instruments {
 	m := *i
 	m.acquisitions, m.cancellations, m.releases = noop.Int64Counter{}, noop.Int64Counter{}, noop.Int64Counter{}
@@ -64,8 +65,8 @@ func (i *instruments) ofMember() *instruments {
 	return &m
 }
 
-// Whole describes the lock called name of which l is the first member. It is counted in that one's group. confirmed is asked when metrics are
-// collected: when the renewals that it lives by were sent.
+// Whole returns the telemetry of a whole with a name, whose first member is l. It is counted in the group of l.
+// confirmed is called when metrics are collected: it returns when the renewals that the whole depends on were sent.
 func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 	g := l.role.group
 	return Lock{
@@ -74,14 +75,14 @@ func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 	}
 }
 
-// Member describes the same lock as a member of another. node tells where it lives.
+// Member returns the telemetry of l as a member of a whole. node returns its server.
 func (l *Lock) Member(node func() string) Lock {
 	m := *l
 	m.role = &role{group: l.role.group, tally: l.role.member, node: node}
 	return m
 }
 
-// located adds the node of a member to the attributes of a span.
+// located adds a member's server to the attributes of a span.
 func (r *role) located(attrs []attribute.KeyValue) []attribute.KeyValue {
 	if !r.isMember() {
 		return attrs
@@ -89,7 +90,7 @@ func (r *role) located(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return append(attrs, KeyNode.String(r.node()))
 }
 
-// appear starts the counters of the group for locks in this role at 0, at the first acquire that somebody measures. A counter that is born
+// appear starts the counters of the group for this role at 0, at the first acquire with an SDK. A counter that starts
 // at 1 never fires an alert on increase() > 0.
 func (r *role) appear(ctx context.Context) {
 	g, m := r.group, r.metrics
@@ -99,7 +100,7 @@ func (r *role) appear(ctx context.Context) {
 	if r.zeroed.Load() || !m.renewals.Enabled(ctx) || !r.zeroed.CompareAndSwap(false, true) {
 		return
 	}
-	nobody := context.Background() // an exemplar would lead from a loss to a lock that wasn't lost
+	nobody := context.Background() // no exemplar: it would lead from a loss to a lock that wasn't lost
 	one := sets{{set: g.set}}
 	for _, z := range []struct {
 		counter metric.Int64Counter

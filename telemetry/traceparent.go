@@ -9,7 +9,7 @@ import (
 
 // A traceparent is "00-<trace id>-<span id>-<flags>", all in lower-case hex.
 
-// formatTraceparent gives the W3C traceparent of a sampled span context, else "".
+// formatTraceparent returns the W3C traceparent of a span context, "" if that isn't sampled.
 func formatTraceparent(sc trace.SpanContext) string {
 	if !sc.IsValid() || !sc.IsSampled() {
 		return ""
@@ -17,8 +17,8 @@ func formatTraceparent(sc trace.SpanContext) string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-01"
 }
 
-// ParseTraceparent reads a W3C traceparent of version 00, the only one lockdog writes, and nothing else: no
-// upper case, no surplus, no zero ids. Of the flags only "sampled" is taken over. The result is marked remote.
+// ParseTraceparent parses a W3C traceparent of version 00, the only version that lockdog writes. It accepts nothing
+// else: no upper case, no further text, no zero ids. It ignores all flags but "sampled". The result is marked remote.
 func ParseTraceparent(s string) (trace.SpanContext, bool) {
 	parts := strings.Split(s[:min(len(s), 56)], "-")
 	if len(s) != 55 || len(parts) != 4 || parts[0] != "00" || s != strings.ToLower(s) {

@@ -8,25 +8,25 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// waits adds up how long the acquires below one ctx have waited.
+// waits sums the times that the acquires below a ctx have waited.
 type waits struct {
-	outer *waits // of the ctx that this one's was made from, which counts the same waits
+	outer *waits // of the parent ctx, which sums the same waits, too; nil: none
 	began time.Time
 
 	mu      sync.Mutex
-	running int           // waits under way
-	sum     time.Duration // of all waits, less, of those under way, the time from began to their start
+	running int           // waits that haven't ended
+	sum     time.Duration // of the waits that have ended; for each running one, minus the time from began to its start
 }
 
 type waitsKey struct{}
 
-// TrackWaits gives a ctx below which waits are added up; Waited tells the sum.
+// TrackWaits returns a ctx that sums the waits of the acquires below it: see Waited.
 func TrackWaits(ctx context.Context) context.Context {
 	outer, _ := ctx.Value(waitsKey{}).(*waits)
 	return context.WithValue(ctx, waitsKey{}, &waits{outer: outer, began: time.Now()})
 }
 
-// Waited is how long acquires below the innermost TrackWaits of ctx have waited by now; 0 if there is none.
+// Waited returns how long the acquires below the innermost TrackWaits of ctx have waited so far; 0 if there is none.
 func Waited(ctx context.Context) time.Duration {
 	w, ok := ctx.Value(waitsKey{}).(*waits)
 	if !ok {
@@ -37,7 +37,7 @@ func Waited(ctx context.Context) time.Duration {
 	return w.sum + time.Duration(w.running)*time.Since(w.began)
 }
 
-// start adds a wait to w and to those around it. w may be nil, as in stop.
+// start adds a wait to w and its outer waits. w may be nil, as in stop.
 func (w *waits) start(now time.Time) {
 	for ; w != nil; w = w.outer {
 		w.mu.Lock()
@@ -57,19 +57,19 @@ func (w *waits) stop(now time.Time) {
 	}
 }
 
-// callers has how long acquires have waited in each of their callers' spans, for all recorders: a span can be written to, but not read.
+// callers has the sum of the waits for each caller's span, of all recorders: the attributes of a span can't be read.
 var callers = callerSpans{waited: map[spanID]*callerSpan{}}
 
 const (
 	minCallerSpans = 64
-	// maxCallerSpans bounds the memory where spans are never ended. Past it, a span that is new has only its last wait.
+	// maxCallerSpans limits the memory if spans are never ended. Further spans get only their last wait.
 	maxCallerSpans = 10_000
 )
 
 type callerSpans struct {
 	mu      sync.Mutex
 	waited  map[spanID]*callerSpan
-	toSweep int // how many more spans may come before those that have ended are looked for
+	toSweep int // new spans until those that have ended are removed
 }
 
 type spanID struct {
@@ -83,13 +83,13 @@ type callerSpan struct {
 	sum  time.Duration
 }
 
-// add puts one more wait on a span.
+// add adds a wait to the attribute of a span.
 func (c *callerSpans) add(span trace.Span, d time.Duration) {
 	if !span.IsRecording() {
 		return
 	}
 	s := c.of(span)
-	s.mu.Lock() // also while it is written, so that the last sum stays
+	s.mu.Lock() // also during SetAttributes, so that the largest sum is written last
 	defer s.mu.Unlock()
 	s.sum += d
 	span.SetAttributes(KeyWait.Float64(s.sum.Seconds()))
@@ -109,7 +109,7 @@ func (c *callerSpans) of(span trace.Span) *callerSpan {
 				delete(c.waited, id)
 			}
 		}
-		c.toSweep = max(minCallerSpans, len(c.waited)) // so that a sweep costs each of them no more than a moment
+		c.toSweep = max(minCallerSpans, len(c.waited)) // so that a sweep has a constant cost per new span
 	}
 	s := &callerSpan{span: span}
 	if len(c.waited) < maxCallerSpans {

@@ -19,7 +19,7 @@ const (
 	logJSON = "json"
 )
 
-// The attributes of a log line that name its trace, as lockdog's own have them.
+// The attributes of a log line with its trace, as in lockdog's own records.
 const (
 	traceID = "trace_id"
 	spanID  = "span_id"
@@ -47,11 +47,12 @@ func newLogger(cfg Config) (*slog.Logger, error) {
 	case logJSON:
 		return slog.New(TraceHandler(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))), nil
 	default:
-		return nil, fmt.Errorf("%w: Config.LogFormat is %q; %s and %s are supported", ErrConfig, format, logText, logJSON)
+		return nil, fmt.Errorf(
+			"%w: Config.LogFormat is %q; %s and %s are supported", ErrConfig, format, logText, logJSON)
 	}
 }
 
-// plainFile reports whether w is a file that is no terminal.
+// plainFile reports whether w is a file, but not a terminal.
 func plainFile(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -61,18 +62,19 @@ func plainFile(w io.Writer) bool {
 	return err != nil || info.Mode()&os.ModeCharDevice == 0
 }
 
-// TraceHandler returns a handler that adds trace_id and span_id to the records that next handles, from the ctx a record is
-// logged with. They are at the top level, also inside a group, and are not added to a record that has them, such as lockdog's.
+// TraceHandler returns a handler that adds trace_id and span_id to the records that next handles, from the ctx of the
+// log call. They are at the top level, even inside a group. They aren't added to a record that has them, such as
+// lockdog's.
 func TraceHandler(next slog.Handler) slog.Handler {
 	return &traceHandler{root: next, next: next}
 }
 
 type traceHandler struct {
 	root    slog.Handler
-	applied []func(slog.Handler) slog.Handler // turn root into next; only inside a group
+	applied []func(slog.Handler) slog.Handler // inside a group: they make next of root
 	next    slog.Handler
 	grouped bool
-	has     bool // trace_id is among the attributes already
+	has     bool // next has a trace_id
 }
 
 func (h *traceHandler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -93,7 +95,7 @@ func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
 		rec.AddAttrs(ids...)
 		return h.next.Handle(ctx, rec)
 	}
-	// Attributes of the record would be in the group; those of the root handler are not.
+	// Attributes of the record would be inside the group; those of the root handler are at the top level.
 	next := h.root.WithAttrs(ids)
 	for _, apply := range h.applied {
 		next = apply(next)

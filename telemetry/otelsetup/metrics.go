@@ -28,7 +28,9 @@ func newRegistry() *prometheus.Registry {
 }
 
 // newMeterProvider returns a provider whose metrics are scraped, pushed, or both.
-func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Registry, res *resource.Resource) (*sdkmetric.MeterProvider, error) {
+func newMeterProvider(
+	ctx context.Context, cfg Config, registry *prometheus.Registry, res *resource.Resource,
+) (*sdkmetric.MeterProvider, error) {
 	scraped, pushed, err := metricExporters()
 	if err != nil {
 		return nil, err
@@ -37,9 +39,9 @@ func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Regi
 	if scraped {
 		exporter, err := otelprom.New(
 			otelprom.WithRegisterer(registry),
-			// The scope would be three more labels on every series, the same on all of them.
+			// The scope would be three more labels, the same on all series.
 			otelprom.WithoutScopeInfo(),
-			// The default depends on a global of another package; names must not.
+			// The default depends on a global variable of another package.
 			otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
 		)
 		if err != nil {
@@ -57,8 +59,8 @@ func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Regi
 	return sdkmetric.NewMeterProvider(opts...), nil
 }
 
-// metricExporters parses OTEL_METRICS_EXPORTER, a list. (OpenTelemetry's autoexport would open a port for Prometheus, with a
-// second registry.)
+// metricExporters parses OTEL_METRICS_EXPORTER, a list. (OpenTelemetry's autoexport would open a port for Prometheus,
+// with a second registry.)
 func metricExporters() (scraped, pushed bool, err error) {
 	names := env("OTEL_METRICS_EXPORTER")
 	if names == "" {
@@ -72,7 +74,8 @@ func metricExporters() (scraped, pushed bool, err error) {
 			pushed = true
 		case "none":
 		default:
-			return false, false, fmt.Errorf("%w: OTEL_METRICS_EXPORTER has %q; prometheus, otlp and none are supported", ErrConfig, name)
+			return false, false, fmt.Errorf(
+				"%w: OTEL_METRICS_EXPORTER has %q; prometheus, otlp and none are supported", ErrConfig, name)
 		}
 	}
 	return scraped, pushed, nil
@@ -97,13 +100,14 @@ func newMetricOTLP(ctx context.Context, cfg Config) (sdkmetric.Exporter, error) 
 		}
 		return otlpmetrichttp.New(ctx, opts...)
 	default: // the exporter of metrics has no JSON
-		return nil, fmt.Errorf("%w: OTLP protocol of metrics is %q; %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP)
+		return nil, fmt.Errorf("%w: OTLP protocol of metrics is %q; %s and %s are supported",
+			ErrConfig, protocol, protocolGRPC, protocolHTTP)
 	}
 }
 
 func newHandler(registry *prometheus.Registry, logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// Exemplars exist in OpenMetrics only.
+		// Only OpenMetrics has exemplars.
 		EnableOpenMetrics: true,
 		ErrorLog:          scrapeLog{logger},
 	})

@@ -28,71 +28,70 @@ import (
 
 // Config configures Start. The zero value is valid.
 type Config struct {
-	// ServiceName is the service.name of all telemetry; OTEL_SERVICE_NAME wins over it. Without either it is
-	// unknown_service:<program>. Scrape the metrics under a job of the same name, so that both can be joined.
+	// ServiceName is the service.name of all telemetry. OTEL_SERVICE_NAME takes precedence. Without both it is
+	// unknown_service:<program>. Scrape the metrics with a job of the same name, so that traces and metrics can be
+	// joined.
 	ServiceName string
 	// ServiceVersion is the service.version of all telemetry; empty: none.
 	ServiceVersion string
-	// Attributes are further attributes of the resource; OTEL_RESOURCE_ATTRIBUTES wins over them.
+	// Attributes are further attributes of the resource. OTEL_RESOURCE_ATTRIBUTES takes precedence.
 	Attributes []attribute.KeyValue
 
-	// Endpoint is where traces go, and metrics if OTEL_METRICS_EXPORTER has otlp: a URL (http://collector:4318), or
-	// host:port for a connection without TLS. For the protocols over HTTP /v1/traces or /v1/metrics is added to its
-	// path. Empty: as the environment says.
+	// Endpoint receives traces, and metrics if OTEL_METRICS_EXPORTER has otlp. It is a URL (http://collector:4318), or
+	// host:port for a connection without TLS. For protocols over HTTP, /v1/traces or /v1/metrics is added to its path.
+	// Empty: from the environment.
 	Endpoint string
-	// Protocol is grpc, http/protobuf or, for traces only, http/json. Empty: as the environment says, else grpc if
-	// Endpoint has port 4317 and http/protobuf if not, host:port and endpoints of the environment included. The choice isn't
-	// logged: a collector that takes gRPC on another port needs this, or OTEL_EXPORTER_OTLP_PROTOCOL.
+	// Protocol is grpc, http/protobuf or, for traces only, http/json. Empty: from the environment, otherwise grpc if
+	// Endpoint has port 4317, and http/protobuf in all other cases. The choice isn't logged. A collector that takes
+	// gRPC on another port, or whose endpoint is set by the environment, needs Protocol or OTEL_EXPORTER_OTLP_PROTOCOL.
 	Protocol string
-	// TraceExporter is used in place of OTLP if not nil, whatever the environment says of exporters.
+	// TraceExporter, if not nil, replaces OTLP. OTEL_TRACES_EXPORTER is then ignored.
 	TraceExporter sdktrace.SpanExporter
-	// SpanProcessors receive every span, too.
+	// SpanProcessors also receive all spans.
 	SpanProcessors []sdktrace.SpanProcessor
 
-	// LogOutput is where log lines go; nil: os.Stderr.
+	// LogOutput receives the log lines; nil: os.Stderr.
 	LogOutput io.Writer
-	// LogFormat is text or json. Empty: json where LogOutput is a file that is no terminal, as stderr of a container,
-	// else text.
+	// LogFormat is text or json. Empty: json if LogOutput is a file but not a terminal, as the stderr of a container;
+	// otherwise text.
 	LogFormat string
-	// LogLevel is the lowest level logged; nil: slog.LevelInfo.
+	// LogLevel is the lowest level that is logged; nil: slog.LevelInfo.
 	LogLevel slog.Leveler
-	// NoColor takes the colour out of text. It is left out anyway where LogOutput is a file that is no
-	// terminal, or NO_COLOR is set.
+	// NoColor removes the colour from text. There is none either if LogOutput is a file but not a terminal, or if
+	// NO_COLOR is set.
 	NoColor bool
 
-	// KeepGlobals leaves OpenTelemetry's globals and slog's default logger as they are.
+	// KeepGlobals leaves OpenTelemetry's globals and slog's default logger unchanged.
 	KeepGlobals bool
 }
 
-// Providers are what Start made.
+// Providers are the result of Start.
 type Providers struct {
-	// These three are OpenTelemetry's globals, too, unless Config.KeepGlobals says otherwise.
-	TracerProvider trace.TracerProvider          // samples and exports as Config and environment say
-	MeterProvider  metric.MeterProvider          // of the metrics in Registry, unless OTEL_METRICS_EXPORTER says otherwise
+	// These three are also OpenTelemetry's globals, unless Config.KeepGlobals is set.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider          // see OTEL_METRICS_EXPORTER; Registry has its metrics by default
 	Propagator     propagation.TextMapPropagator // W3C trace context and baggage by default
-	// Registry holds the metrics, and those of the Go runtime and the process. Further collectors may be
-	// registered with it.
+	// Registry has the metrics, and those of the Go runtime and the process. More collectors may be registered.
 	Registry *prometheus.Registry
-	// Logger writes lines, for people or in JSON, with trace_id and span_id of the ctx a record is logged with.
+	// Logger writes text or JSON, with trace_id and span_id from the ctx of the log call.
 	Logger *slog.Logger
 
 	handler  http.Handler
 	once     sync.Once
 	stop     []func(context.Context) error // in order
-	stopping error
+	stopping error                         // the result of Shutdown
 }
 
-// ErrConfig is matched by the error of an invalid setting: an endpoint that is no URL, an unknown protocol, exporter or
-// format.
+// ErrConfig is matched by the error for an invalid setting: an endpoint that isn't a URL, an unknown protocol, exporter
+// or format.
 var ErrConfig = errors.New("otelsetup: bad setting")
 
-// shutdownTimeout bounds Shutdown where its ctx does not.
+// shutdownTimeout limits Shutdown if its ctx has no deadline.
 const shutdownTimeout = 5 * time.Second
 
-// Start sets everything up and makes it global: OpenTelemetry's providers, propagators and error handler, and
-// slog's default logger. It connects to nothing: exporters do when they have something to send, and the log has their failures.
-// After an error only the error handler stays set.
-// Call Shutdown before the program ends.
+// Start sets up all providers and makes them global: OpenTelemetry's providers, propagators and error handler, and
+// slog's default logger. It opens no connection: exporters do so when they have something to send, and their errors are
+// logged. After an error, only the error handler stays set. Shutdown must be called before the program ends.
 func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	logger, err := newLogger(cfg)
 	if err != nil {
@@ -124,7 +123,7 @@ func Start(ctx context.Context, cfg Config) (*Providers, error) {
 func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 	res, err := newResource(ctx, cfg)
 	if errors.Is(err, resource.ErrPartialResource) {
-		// A misspelt OTEL_RESOURCE_ATTRIBUTES is no reason not to start.
+		// The program starts even if OTEL_RESOURCE_ATTRIBUTES can't be parsed.
 		p.Logger.Warn("telemetry resource is incomplete", "error", err.Error())
 	} else if err != nil {
 		return fmt.Errorf("otelsetup: resource: %w", err)
@@ -142,12 +141,13 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// Handler serves the metrics in Registry, in OpenMetrics with exemplars to whoever asks for that, as Prometheus does.
+// Handler returns the handler that serves the metrics in Registry. It uses OpenMetrics, with exemplars, if the request
+// asks for that, as Prometheus does.
 func (p *Providers) Handler() http.Handler { return p.handler }
 
-// Shutdown sends what is left and stops everything. It ends with ctx, and after five seconds if ctx has no
-// deadline. The globals stay set but do nothing. Further calls return the first one's result. On nil, which Start returns with
-// an error, it does nothing.
+// Shutdown sends the remaining data and stops the providers. It ends with ctx, or after five seconds if ctx has no
+// deadline. The globals stay set but do nothing. A second call returns the result of the first. For nil, which Start
+// returns with an error, Shutdown does nothing.
 func (p *Providers) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -169,7 +169,7 @@ func (p *Providers) Shutdown(ctx context.Context) error {
 	return p.stopping
 }
 
-// newResource describes the program. The environment comes last and wins.
+// newResource describes the program. The environment is last, so that it takes precedence.
 func newResource(ctx context.Context, cfg Config) (*resource.Resource, error) {
 	attrs := slices.Clone(cfg.Attributes)
 	if cfg.ServiceName != "" {
@@ -188,7 +188,7 @@ func newResource(ctx context.Context, cfg Config) (*resource.Resource, error) {
 	)
 }
 
-// newPropagator parses OTEL_PROPAGATORS. As the specification demands, an unknown name is logged and ignored.
+// newPropagator parses OTEL_PROPAGATORS. As the specification requires, an unknown name is logged and ignored.
 func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
 	names := env("OTEL_PROPAGATORS")
 	if names == "" {
@@ -211,7 +211,7 @@ func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
 
 func disabled() bool { return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") }
 
-// env returns the first of the variables that is not empty: to the specification an empty one is unset.
+// env returns the first of the variables that isn't empty: by the specification an empty variable counts as unset.
 func env(names ...string) string {
 	for _, name := range names {
 		if v := strings.TrimSpace(os.Getenv(name)); v != "" {

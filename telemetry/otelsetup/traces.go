@@ -37,14 +37,14 @@ func newTracerProvider(ctx context.Context, cfg Config, res *resource.Resource) 
 		opts = append(opts, sdktrace.WithSpanProcessor(sp))
 	}
 	if exporter == nil && len(cfg.SpanProcessors) == 0 && env("OTEL_TRACES_SAMPLER") == "" {
-		// These spans would go nowhere, and so would exemplars and links to them. A trace that comes in sampled continues: other
-		// services may export their part of it.
+		// Nobody would see the spans, nor follow exemplars and links to them. A trace that comes in sampled stays
+		// sampled: other services may export their part of it.
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	return sdktrace.NewTracerProvider(opts...), nil
 }
 
-// newExporter returns nil if there is nowhere to export to.
+// newExporter returns nil if there is no endpoint to export to.
 func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	if cfg.TraceExporter != nil {
 		return cfg.TraceExporter, nil
@@ -89,10 +89,12 @@ func checkProtocol(protocol string) error {
 	case protocolGRPC, protocolHTTP, protocolJSON:
 		return nil
 	}
-	return fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
+	return fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported",
+		ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
 }
 
-// withPath returns the endpoint with the path of a signal, which replaces that of the traces.
+// withPath returns the endpoint with the path of a signal. If the endpoint ends in the path of the traces, that is
+// replaced.
 func withPath(endpoint *url.URL, path string) string {
 	base := *endpoint
 	base.Path = strings.TrimSuffix(base.Path, tracesPath)

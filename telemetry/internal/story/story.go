@@ -1,5 +1,4 @@
-// Package story plays what a lock can live through to a telemetry.Recorder, for tests that look at what comes
-// out at the other end.
+// Package story makes a telemetry.Recorder record all that can happen to a lock, for tests of its output.
 package story
 
 import (
@@ -15,7 +14,7 @@ const TTL = 30 * time.Second
 
 var errStory = errors.New("boom")
 
-// Renewed is a renewal that went well, a third into the lease.
+// Renewed returns a successful renewal, after a third of the lease.
 func Renewed(start time.Time) *telemetry.RenewalEvent {
 	return &telemetry.RenewalEvent{
 		Start: start, End: start.Add(3 * time.Millisecond), Outcome: telemetry.RenewalRenewed, Attempt: 1,
@@ -23,7 +22,7 @@ func Renewed(start time.Time) *telemetry.RenewalEvent {
 	}
 }
 
-// Each gives all values of a label of a metric.
+// Each returns all values of a label of a metric.
 func Each[V ~string](m telemetry.Metric, label int) []V {
 	var all []V
 	for _, v := range m.Labels[label].Values {
@@ -32,9 +31,9 @@ func Each[V ~string](m telemetry.Metric, label int) []V {
 	return all
 }
 
-// Everything makes a recorder emit each of its spans, metrics, label values and log records at least once, for
-// one lock, which has a member. The last hold is left to be ended by the caller, so that gauges have something to tell; some counts
-// of log records come when the recorder is closed.
+// Everything makes a recorder emit each of its spans, metrics, label values and log records at least once, for one
+// lock, which has a member. It returns a hold that hasn't ended, so that gauges have a value; the caller must end it.
+// Some log records with counts are only written when the recorder is closed.
 func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *telemetry.Hold {
 	const holder = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	acquire := func() *telemetry.Hold {
@@ -62,7 +61,9 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		deadlocked.Deadlock("orders:42 held by stock:1, which waits for stock:7 held by orders:1", false)
 	}
 	deadlocked.Fail(telemetry.AcquireTimeout, errStory)
-	for _, end := range []telemetry.HoldEnd{telemetry.EndReleased, telemetry.EndLost, telemetry.EndCanceled, telemetry.EndClosed} {
+	for _, end := range []telemetry.HoldEnd{
+		telemetry.EndReleased, telemetry.EndLost, telemetry.EndCanceled, telemetry.EndClosed,
+	} {
 		h := acquire()
 		_, a := r.StartAcquire(ctx, l, TTL)
 		a.Reenter(h)
@@ -127,7 +128,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	return acquire()
 }
 
-// memberOf plays what a member of the lock can live through.
+// memberOf records all that can happen to a member of the lock.
 func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock) {
 	l := whole.Member(func() string { return "node:1" })
 	ctx, a := r.StartAcquire(ctx, &l, TTL)
@@ -148,7 +149,7 @@ func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock)
 	h.End(telemetry.EndLost)
 }
 
-// Busy is a State of which every gauge has something to tell.
+// Busy returns a State with a value for every gauge.
 func Busy() telemetry.State {
 	return telemetry.State{Ticking: true, TickAge: time.Second, PubSubWanted: true, PubSubConnected: true}
 }
