@@ -19,7 +19,7 @@ for i = 1, count do
   local key, before = KEYS[counter + i], last[i]
   if not drawn[key] and (before and follow(before) == now
       or not before and redis.call('exists', key) == 0) then -- MSET would overwrite a key of another type
-    drawn[key] = true -- a second acquire of the same lock has the same counter: it is left to acquire.lua
+    drawn[key] = true -- a second operation with the counter, such as of the same lock, is left to acquire.lua
     tokens[n + 1], tokens[n + 2] = key, nowText
     n = n + 2
     done[i] = now

@@ -4,8 +4,7 @@ local hour = 3600000
 
 -- lengthen makes the queue expire 12 to 24 hours after its last deadline. Each call of a waiter of ours does so, so no
 -- waiter loses its place that is in the queue then. The 12 hours are for Redisson's waiters that come when all of ours
--- are dead. An empty queue doesn't exist and has no expiry, so only a queue that isn't empty for so long is lost, and
--- only once.
+-- are dead. An empty queue doesn't exist and has no expiry, so only a queue that isn't empty for so long is lost.
 local function lengthen(queue, ms)
   pcall(function()
     local last = redis.call('zrange', queue.deadlines, -1, -1, 'withscores')[2]

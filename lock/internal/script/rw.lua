@@ -13,7 +13,7 @@
 -- writers have none. A holder is dead if its marks are gone: its lease has run out. Redisson removes the dead when a
 -- reader leaves, and so do these scripts.
 --
--- All reads come before the first write, so that an error of a read leaves nothing half done.
+-- The data of other holders is read before the first write, so that an error leaves nothing half done.
 local ms = math.floor(now / 1000)
 
 local many = 64      -- with more readers than these, one live reader is enough to find

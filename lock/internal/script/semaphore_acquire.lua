@@ -53,8 +53,8 @@ local function remaining()
   return math.max(at - ms, 0)
 end
 
--- take makes the changes, those that can be undone first. It returns the error of a command that was refused: then
--- everything is as before.
+-- take makes the changes, those that can be undone first. If it returns the error of a refused command, nothing has
+-- changed.
 local function take(mine)
   local function undo(refused)
     if again then

@@ -9,7 +9,7 @@ import (
 // Entries say how a call changes the client's entry in a lock's wait set. The zero value changes nothing.
 type Entries struct {
 	Add     string // see Entry; "": none
-	TakeOut string // the entry of an earlier waiter; "": it is the same as Add, or there is none
+	TakeOut string // the entry of an earlier waiter, or Add if a release may hand the lock over to its waiter; "": none
 	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last had the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }

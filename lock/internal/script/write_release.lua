@@ -37,7 +37,7 @@ end
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
   after(function()
     leaveDead()
-    if redis.call('exists', KEYS[3]) == 0 then -- readers waited for it
+    if redis.call('exists', KEYS[3]) == 0 then -- readers may have waited for this writer
       tell(ARGV[3], ARGV[2], '1')
     end
   end)
