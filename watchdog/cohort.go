@@ -6,7 +6,7 @@ type stage uint8
 const (
 	unused  stage = iota
 	planned       // in its group's ring and its node's plan; its call is due at due
-	resting       // its last call failed; the next try is due at due
+	resting       // its last call failed, or its lease moved again; the next try is due at due
 	ready         // its call is due; it waits for its turn
 	inFlight
 )

@@ -35,7 +35,7 @@ type Engine struct {
 	unrenewed heap[*Lease]  // leases that are not renewed, by deadline
 	alarms    heap[*Lease]
 	spare     []*cohort // empty cohorts to be reused
-	began     bool      // since the last pass, the first lease was added to none
+	began     bool      // since the last pass, a lease was added when there was none
 	wakeAt    int64     // the time of the next pass; never while there is nothing to do
 	lastPass  int64
 	lastSweep int64
@@ -163,7 +163,7 @@ func (e *Engine) StopRenewal(l *Lease) {
 	}
 }
 
-// stop makes a lease without a cohort one whose deadline only is watched.
+// stop watches only the deadline of a lease, which must have no cohort.
 func (e *Engine) stop(l *Lease) {
 	deadline := l.deadline.Load()
 	l.status.Store(winding)

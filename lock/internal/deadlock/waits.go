@@ -10,8 +10,8 @@ import (
 
 // Waits are the client's waits.
 type Waits interface {
-	// Long returns the waits that had begun at a time, when the first of the others began (zero if there is none), and
-	// whether the client has any wait.
+	// Long returns the waits that began at or before a time, when the first of the others began (zero if there is
+	// none), and whether the client has any wait.
 	Long(by time.Time) (long []Wait, next time.Time, any bool)
 	// Any reports whether the client has a wait.
 	Any() bool

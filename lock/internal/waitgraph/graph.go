@@ -169,8 +169,9 @@ func (g *Graph) Through(waiter string) Cycle {
 	return nil
 }
 
-// Cycles returns at most that many cycles, and stops when ctx ends. Each wait that is part of a cycle is in at least
-// one of them. Waits are tried by age: a cycle is the shortest one through its first wait that is in no earlier cycle.
+// Cycles returns cycles until there are most of them, or ctx ends. Otherwise each wait that is part of a cycle is in at
+// least one of them. Waits are tried by age; for a wait that is in no cycle yet, the shortest cycle through it is
+// added.
 func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	var all []Cycle
 	known := map[string]bool{} // waiters that are in a cycle of all
