@@ -5,15 +5,16 @@
 //   - prometheus/lockdog-rules.yaml and lockdog-alerts.yaml: recording and alerting rules, for rule_files of
 //     prometheus.yml; both are needed. lockdog-absent.yaml.example is a template, off until it is filled in.
 //   - RUNBOOK.md: a section for each alert.
-//   - mixin: the jsonnet that the rules are rendered from and that fits all of it to a fleet; kubernetes: the same as a PrometheusRule and
-//     as ConfigMaps. They are not in FS.
+//   - mixin: the jsonnet that the rules are rendered from and that fits all of it to a fleet; kubernetes: the same as a
+//     PrometheusRule and as ConfigMaps. They are not in FS.
 //   - compose.yaml: all of it at work, with an example service. It is not in FS.
 //
 // A program that provisions its own monitoring writes the files where Prometheus and Grafana look for them,
 // with [os.CopyFS], or serves them with [net/http.FileServerFS].
 //
-// The rules assume the names that telemetry/names.go lists, without labels for the scope, and aggregate by cluster, namespace
-// and job, and by lockdog_group or instance. They are tested by promtool, and compared with the code both ways.
+// The rules assume the names that telemetry/names.go lists, without labels for the scope, and aggregate by cluster,
+// namespace and job, and by lockdog_group or instance. They are tested by promtool, and compared with the code both
+// ways.
 package dashboards
 
 import "embed"

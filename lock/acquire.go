@@ -52,7 +52,7 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 // in sctx, which is ctx with the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
 	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
-	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
+	if outer := held(ctx, lk).g; outer != nil && !lk.kind.retakable {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
 			params.writer = outer.claim.owner
@@ -210,16 +210,16 @@ func (lk *lock) acquireWithRetry(
 			ws.untrack(w)
 		}
 	}()
-	var refusal error // the error of the previous try
+	var previous error // of the try before
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if refusal != nil && !params.tryDeadline.IsZero() && errors.Is(err, dispatch.ErrNoReply) {
-			return refusal // TryLock's time is over, and the previous error says more
+		if previous != nil && !params.tryDeadline.IsZero() && errors.Is(err, dispatch.ErrNoReply) {
+			return previous // TryLock's time is over, and the previous error says more
 		}
-		refusal = err
+		previous = err
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
 		// The retries may take a while: show the call as a waiter in Leases.
@@ -242,15 +242,6 @@ func attemptFailure(err error) redisfail.Failure {
 		return redisfail.Failure{Kind: telemetry.ErrorOther, Retry: true}
 	}
 	return redisfail.Classify(err)
-}
-
-// newClaim returns a claim with an owner that no other claim has had.
-func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
-	cl := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
-	if lk.cfg.links {
-		cl.traceparent = a.Traceparent()
-	}
-	return cl
 }
 
 // contextOutcome returns the outcome of an acquire that failed because ctx has ended.

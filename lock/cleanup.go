@@ -13,28 +13,6 @@ import (
 
 // How to remove what a claim may have left in Redis.
 
-// noteLateWrite notes that a call of the claim, whose reply was lost, may take the lock at any time up to until. It is
-// safe for concurrent use.
-func (cl *claim) noteLateWrite(until time.Time) {
-	for {
-		old := cl.lateWrite.Load()
-		if old != nil && !until.After(*old) || until.IsZero() || cl.lateWrite.CompareAndSwap(old, &until) {
-			return
-		}
-	}
-}
-
-// lateWriteUntil returns the time after which no call of the claim can take the lock; zero if no reply was lost.
-func (cl *claim) lateWriteUntil() time.Time {
-	if until := cl.lateWrite.Load(); until != nil {
-		return *until
-	}
-	return time.Time{}
-}
-
-// mayWriteLate reports whether the reply to a call of the claim was lost.
-func (cl *claim) mayWriteLate() bool { return cl.lateWrite.Load() != nil }
-
 // cleanUp schedules the removal of what the claim may have left: now, and again when no delayed call of it can write.
 func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
@@ -50,11 +28,14 @@ func (cl *claim) undo() {
 }
 
 // cleanUpOnce is cleanUp without the second removal: no delayed call can take the lock for this claim again.
-func (cl *claim) cleanUpOnce() { cl.cleanUpAfter(0) }
+func (cl *claim) cleanUpOnce() {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now()})
+}
 
-// cleanUpAfter is cleanUpOnce after a pause.
-func (cl *claim) cleanUpAfter(wait time.Duration) {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(wait)})
+// wakeAllAfter wakes all waiters after a pause if the lock is free then: a release that finds nothing to release does
+// that. If the claim has been granted the lock since, it gives it back.
+func (cl *claim) wakeAllAfter(pause time.Duration) {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
 
 // cleanUpLater is cleanUp without the first removal.
@@ -74,7 +55,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 		return
 	}
 	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
-	copied.SetEntry(cl.Entry())
+	copied.SetWaitEntry(cl.WaitEntry())
 	t.Node, t.Timeout = lk.c.backend.Node(lk.key), lk.cfg.ttl()
 	if lk.kind.usesReceipts {
 		t.Timeout = receiptTimeout
@@ -98,7 +79,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.Entry() != "" ||
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.WaitEntry() != "" ||
 		time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}

@@ -27,7 +27,7 @@ type compositeLease struct {
 	members      []*member
 	canceled     int            // members that are canceled or have ended
 	ended        int            // members that have ended
-	lost         nodeErrors     // the losses of members
+	lost         memberErrors   // the losses of members
 	lastLost     *LostError     // the last one of these
 	lastCanceled *CanceledError // the last cancellation of a member
 	released     bool

@@ -193,7 +193,7 @@ func (c *CompositeInfo) addFailures(nodes bool) {
 	}
 	slices.SortFunc(failing, func(a, b *LeaseInfo) int { return a.FailingSince.Compare(b.FailingSince) })
 	c.FailingSince = failing[min(max(left+len(failing)-c.Need, 0), len(failing)-1)].FailingSince
-	var errs nodeErrors
+	var errs memberErrors
 	for _, m := range failing {
 		err := m.LastError
 		if nodes {

@@ -53,7 +53,7 @@ func releaseUnused(ctx context.Context, l *Lease) {
 func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	released, failed := 0, nodeErrors(nil)
+	released, failed := 0, memberErrors(nil)
 	for i, err := range errs {
 		m := members[i]
 		var lost *LostError
@@ -185,11 +185,11 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 	return true
 }
 
-// nodeErrors are the errors of several members: of nodes, or of names.
-type nodeErrors []error
+// memberErrors are the errors of several members: of nodes, or of names.
+type memberErrors []error
 
 // Error implements error.
-func (e nodeErrors) Error() string {
+func (e memberErrors) Error() string {
 	texts := make([]string, len(e))
 	for i, err := range e {
 		texts[i] = err.Error()
@@ -198,4 +198,4 @@ func (e nodeErrors) Error() string {
 }
 
 // Unwrap makes errors.Is and errors.As look at each error.
-func (e nodeErrors) Unwrap() []error { return e }
+func (e memberErrors) Unwrap() []error { return e }

@@ -257,7 +257,7 @@ func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 
 // finishRelease ends the grant with the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
-	if f.OthersWait || f.Granted {
+	if f.OthersWait || f.PassedOn {
 		g.othersWait()
 	}
 	g.client().waits.outlived(g.claim)
@@ -288,9 +288,9 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 	}
 }
 
-// Entry implements renewal.Lease.
-func (g *grant) Entry() renewal.Entry {
-	return renewal.Entry{
+// Target implements renewal.Lease.
+func (g *grant) Target() renewal.Target {
+	return renewal.Target{
 		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
 		TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.leaseArg,
 	}

@@ -42,7 +42,7 @@ func (ws *waitQueues) handOverOrRelease(
 		policy = script.WakeOneSilent
 	}
 	if entries.TakeOut == "" {
-		entries.TakeOut = g.claim.Entry()
+		entries.TakeOut = g.claim.WaitEntry()
 	}
 	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
 		releaseParams{wake: policy, entries: entries, next: next})
@@ -58,7 +58,7 @@ func (ws *waitQueues) handOverOrRelease(
 	default:
 		ws.wakeUnsubscribedFair(g.lock.key)
 	}
-	ws.scheduleFallback(q, g.claim, f.Granted)
+	ws.scheduleFallback(q, g.claim, f.PassedOn)
 	return f, err
 }
 

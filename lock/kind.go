@@ -37,7 +37,7 @@ type kind struct {
 	oneKey           bool // acquire and release work with the lock's key alone, as they must while its slot moves
 	queuesInRedis    bool // the head of a queue has a place in Redis. It keeps the place by asking again
 	queuePerWaiter   bool // each waiter has its own queue here, its own channel, and its own place in Redis
-	multiHolder      bool // a caller may hold it several times
+	retakable        bool // a caller may hold it several times
 	wakesNextOnGrant bool // after the grant to a waiter, or when a waiter leaves, there may be enough for the next
 	grantsAllWaiters bool // a grant to one waiter is a grant to all
 	usesReceipts     bool // its operations change a counter and leave a receipt: see receipts.go

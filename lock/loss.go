@@ -22,7 +22,7 @@ func newTrackers(c *Client) *tracking.Trackers {
 }
 
 // verify renews grants at once: the reply to a renewal tells whether the grant is lost.
-func (c *Client) verify(entries []tracking.Entry) {
+func (c *Client) verify(entries []tracking.Watched) {
 	leases := make([]*watchdog.Lease, len(entries))
 	for i, e := range entries {
 		leases[i] = &e.(*grant).wd
@@ -48,8 +48,8 @@ func (g *grant) unwatchKey() {
 	}
 }
 
-// Member implements tracking.Entry.
+// Member implements tracking.Watched.
 func (g *grant) Member() string { return g.claim.member() }
 
-// Deadline implements tracking.Entry.
+// Deadline implements tracking.Watched.
 func (g *grant) Deadline() time.Time { return g.wd.Deadline() }

@@ -22,15 +22,6 @@ type operations struct {
 	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 }
 
-// claim is one owner's request for a lock. All calls that ask for the lock under this owner share it.
-type claim struct {
-	lock        *lock
-	owner       string
-	traceparent string
-	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
-	entry       atomic.Pointer[string]    // see Entry
-}
-
 // acquireReply is Redis's reply to a claim.
 type acquireReply struct {
 	script.AcquireReply
@@ -69,7 +60,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		if oneKey {
 			args.Counter = nil
 		}
-		c := o.dispatcher.Call(telemetry.PurposeAcquire)
+		c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
 		c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
 		c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
@@ -158,7 +149,7 @@ func (o *operations) releaseOnce(
 ) (releaseReply, error) {
 	params := releaseParams{wake: script.WakeOneAnnounced, alone: alone}
 	if claim.mayBeGranted() {
-		params.entries.TakeOut = claim.Entry()
+		params.entries.TakeOut = claim.WaitEntry()
 	}
 	f, _, err := o.sendRelease(ctx, claim, params, timeout)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
@@ -191,7 +182,7 @@ func (o *operations) sendRelease(
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
 	}
-	c := o.dispatcher.Call(telemetry.PurposeRelease)
+	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
 		c.WriteTimeout = min(lease, o.backend.Timeout())
@@ -256,7 +247,7 @@ func (o *operations) simple(
 	ctx context.Context, op telemetry.Operation, args func(*script.Request),
 ) (reply any, err error) {
 	err = retry(ctx, maxTries, time.Time{}, func() error {
-		c := o.dispatcher.Call(telemetry.PurposeOther)
+		c := o.dispatcher.NewCall(telemetry.PurposeOther)
 		args(&c.Request)
 		if left := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()); left != nil {
 			return left

@@ -44,7 +44,7 @@ func (o *operations) sendAcquireAll(
 	ctx context.Context, claims []*claim, timeout time.Duration,
 ) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
-	c := o.dispatcher.Call(telemetry.PurposeAcquire)
+	c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
 	c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
 	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
@@ -140,7 +140,7 @@ func (o *operations) releaseAll(
 func (o *operations) sendReleaseAll(
 	ctx context.Context, claims []*claim, timeout time.Duration,
 ) ([]releaseReply, []error, error) {
-	c := o.dispatcher.Call(telemetry.PurposeRelease)
+	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
 	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		return nil, nil, left

@@ -293,7 +293,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	for i := range in {
 		by[in[i].node] = &in[i]
 	}
-	var failed nodeErrors
+	var failed memberErrors
 	var held *HeldError
 	trace := ""
 	hopeless, closed, answered := 0, 0, 0

@@ -33,7 +33,7 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 		}()
 	}
 	gone := make([]bool, len(granted))
-	var failed nodeErrors
+	var failed memberErrors
 	for ; asked > 0 && sure < t.m.q.need; asked-- {
 		switch r := <-results; {
 		case r.err != nil:

@@ -20,7 +20,7 @@ func TestAcceptAfterHandOver(t *testing.T) {
 		c.waits.mu.Lock()
 		w.q.member.Message("7 1700000000000000 -\n"+cl.owner+"\nanother:1", cl.owner)
 		c.waits.mu.Unlock()
-		if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnGranted {
+		if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnOffered {
 			t.Fatal(next)
 		}
 		h, _, _, _ := c.waits.nextWaiter(&m.lock) // the release of the holder, on another goroutine

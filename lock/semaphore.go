@@ -10,9 +10,9 @@ import (
 var semaphoreKind = &kind{
 	name:    "semaphore",
 	acquire: script.SemaphoreAcquire, release: script.SemaphoreRelease,
-	channel:     script.SemaphoreChannel,
-	holding:     script.HoldsPermit,
-	multiHolder: true, wakesNextOnGrant: true,
+	channel:   script.SemaphoreChannel,
+	holding:   script.HoldsPermit,
+	retakable: true, wakesNextOnGrant: true,
 	number: "number of permits", refusal: "has no permit left",
 	emptyHint: "has no permit left, nor is one leased that could come back: EnsurePermits gives it some",
 }

@@ -73,7 +73,7 @@ const (
 	turnAsk           // it is the head of its queue, and due
 	turnStop          // it is the head and due, but its ctx has ended
 	turnWon           // it has the lock
-	turnGranted       // a message grants it the lock, which it may be too late to trust
+	turnOffered       // a message grants it the lock, which it may be too late to trust
 	turnDeadlock      // its wait is part of a deadlock
 )
 
@@ -95,7 +95,7 @@ func (ws *waitQueues) wait(
 				a.BlockedBy(w.handedBy.owner, w.handedBy.traceparent)
 			}
 			return w.claim, *w.won, nil
-		case turnGranted:
+		case turnOffered:
 			if v, by, ok := ws.accept(w); ok {
 				a.Wakeup(telemetry.WakeupMessage)
 				a.BlockedBy(by.From, by.Traceparent)
@@ -152,8 +152,8 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 		return turnDeadlock, headAttempt{}
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
-	case q.member.Granted():
-		return turnGranted, headAttempt{}
+	case q.member.HasMessage():
+		return turnOffered, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()
 		return turnSleep, headAttempt{}
@@ -260,7 +260,7 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
 		q.reportHolder(a)
-		unheeded = q.headLeft(w)
+		unheeded = q.leaving(w)
 		after = ws.leave(w)
 	}
 	won, late := w.won != nil, w.claim.mayWriteLate()

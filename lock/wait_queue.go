@@ -38,7 +38,7 @@ import (
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
 //	a failed attempt           the same                            headFailed, timerFired
-//	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
+//	the head left or got in    wakeLocal where more may get in     leaving, headGranted
 //	the head gave up asking    why it asked                        headStopped
 //	messages were read late    wakePoll                            replaceEntries
 //
@@ -211,9 +211,9 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.dueUnless(attempt.why)
 }
 
-// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone,
+// leaving is called before w leaves without the lock. It reports whether a release may have woken this client alone,
 // or granted it the lock, and no other waiter is left here to act on that.
-func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
+func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w {
 		if kind.wakesNextOnGrant || kind.queuesInRedis {
@@ -229,7 +229,7 @@ func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 		return told
 	}
 	if wait := time.Until(q.fallback); wait > 2*fallbackAfter { // another client was granted the lock
-		w.claim.cleanUpAfter(wait)
+		w.claim.wakeAllAfter(wait)
 		return false
 	}
 	return true

@@ -114,7 +114,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 	}
 }
 
-// Who asks after the head has left or got in: see headLeft and headGranted.
+// Who asks after the head has left or got in: see leaving and headGranted.
 func TestWaitQueue_NextWaiter(t *testing.T) {
 	t.Parallel()
 	share := acquireReply{AcquireReply: script.AcquireReply{Granted: true, Left: 1, Remaining: -1}}
@@ -160,7 +160,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 func leaves(due wakeup) func(q *waitQueue) bool {
 	return func(q *waitQueue) bool {
 		q.due = due
-		unheeded := q.headLeft(q.head)
+		unheeded := q.leaving(q.head)
 		q.ws.leave(q.head)
 		return unheeded
 	}

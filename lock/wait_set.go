@@ -9,35 +9,6 @@ import (
 
 // How the queues use package waitset.
 
-// Owner implements waitset.Claim.
-func (cl *claim) Owner() string { return cl.owner }
-
-// Traceparent implements waitset.Claim.
-func (cl *claim) Traceparent() string { return cl.traceparent }
-
-// Entry implements waitset.Claim.
-func (cl *claim) Entry() string {
-	if e := cl.entry.Load(); e != nil {
-		return *e
-	}
-	return ""
-}
-
-// SetEntry implements waitset.Claim.
-func (cl *claim) SetEntry(entry string) {
-	if entry == "" {
-		cl.entry.Store(nil)
-		return
-	}
-	cl.entry.Store(&entry)
-}
-
-// GiveBack implements waitset.Claim.
-func (cl *claim) GiveBack() { cl.cleanUpOnce() }
-
-// mayBeGranted reports whether a release may grant the lock to the claim, by an entry that the wait set may have.
-func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.Entry()) }
-
 // grantTrust returns how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
 func (lk *lock) grantTrust() time.Duration {
 	if !lk.kind.usesWaitSet || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 || lk.cfg.takeoverDelay > 0 {
@@ -171,7 +142,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 		if granted {
 			wait = waitset.MaxTrust + fallbackAfter
 		}
-		claim.cleanUpAfter(wait) // wakes everybody if the lock is free
+		claim.wakeAllAfter(wait)
 	}
 }
 

@@ -71,8 +71,8 @@ func (g *group) seat(by int64) *cohort {
 			return late
 		}
 	}
-	// A cohort in flight is renewed again an interval after its call was sent, or by nextBy. A call that has outlived its
-	// timeout may never return.
+	// A cohort in flight is renewed again an interval after its call was sent, or by nextBy. A call that has outlived
+	// its timeout may never return.
 	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy {
 		c.nextBy = min(c.nextBy, by)
 		return c

@@ -33,7 +33,7 @@ func (a *app) lsCommand() *cobra.Command {
 		Long: `List the locks that are held, by lockdog's clients and Redisson's: name, kind, holder, for how long it is held, what is left of its lease unless
 it is renewed, and how many clients wait. PATTERN is one of Redis's, such as 'orders:*'; quote it.
 
-It reads all keys of all primaries, a thousand at a time with pauses, and changes nothing. Semaphores are listed once a permit was taken. Unleased semaphores
+It reads all keys of all primaries, a thousand at a time with pauses, and changes nothing. Semaphores are listed while a permit is held. Unleased semaphores
 and latches are numbers like any other in Redis: who shows one by its name. Of waiters Redis knows one per client and name, all that have lasted for a second, and none of Redisson's before a lock
 that isn't fair.`,
 		Args:              args(0, 1, "[PATTERN]"),

@@ -65,7 +65,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	state := "free"
 	switch {
 	case l.Kind == fleet.Number:
-		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore that was never used",
+		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore of which no permit is held",
 			l.Available)
 	case l.Kind == fleet.Semaphore:
 		permits := "permits"

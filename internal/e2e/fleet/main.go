@@ -1,5 +1,6 @@
-// Command fleet is one process of the soak test's fleets: it uses every kind of lock, against other processes and within itself, until
-// SIGTERM. What becomes of its locks is for its metrics to show; it fails only where it can't start or end.
+// Command fleet is one process of the soak test's fleets: it uses every kind of lock, against other processes and
+// within itself, until SIGTERM. What becomes of its locks is for its metrics to show; it fails only where it can't
+// start or end.
 package main
 
 import (

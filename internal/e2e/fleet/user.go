@@ -15,7 +15,8 @@ const (
 	rest = time.Second           // until the next is wanted, in the mean
 )
 
-// user uses locks. Numbers of goroutines and of locks decide which alerts a fault raises: see the faults of the soak test.
+// user uses locks. Numbers of goroutines and of locks decide which alerts a fault raises: see the faults of the soak
+// test.
 type user struct {
 	id     string
 	lease  time.Duration
@@ -31,7 +32,8 @@ func (u *user) run(ctx context.Context) {
 	accounts := u.locks.RWMutex("account:1", patient)
 	seats := u.locks.Semaphore("seat:1", patient)
 
-	// Short work under locks that all processes want. Two goroutines of a kind, so that an outage finds at most two held by each process.
+	// Short work under locks that all processes want. Two goroutines of a kind, so that an outage finds at most two
+	// held by each process.
 	for range 2 {
 		u.work(ctx, u.locks.Mutex("order:1", patient))
 		u.work(ctx, u.locks.Mutex("invoice:1", patient, lock.WithFixedLease(u.lease)))
@@ -52,7 +54,8 @@ func (u *user) run(ctx context.Context) {
 	u.work(ctx, u.locks.Multi([]string{"pair:2", "pair:3"}, patient))
 	u.repeat(ctx, func() error { return u.gate(ctx, u.locks.Latch("gate:1", patient)) })
 
-	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and ballots by this one alone.
+	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and ballots by this
+	// one alone.
 	for i := range 2 {
 		u.hold(ctx, u.locks.Mutex(fmt.Sprintf("report:%d", i)), 5*u.lease/6)
 	}

@@ -64,7 +64,10 @@ func New(rate int) *Profile {
 	if rate == 0 {
 		return nil
 	}
-	p := &Profile{rate: uint32(rate), start: time.Now(), sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{}} //nolint:gosec // checked by the option
+	p := &Profile{
+		rate:  uint32(rate),
+		start: time.Now(), sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{},
+	}
 	p.names.byName = map[string]*name{}
 	return p
 }

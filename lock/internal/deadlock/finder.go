@@ -273,7 +273,7 @@ func (f *Finder) call(
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := f.cfg.Dispatcher.Call(telemetry.PurposeOther)
+	c := f.cfg.Dispatcher.NewCall(telemetry.PurposeOther)
 	args(&c.Request)
 	c.WriteTimeout = writeTimeout
 	if left := f.cfg.Dispatcher.Do(ctx, c, timeout); left != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Call is one run of a script. It comes from Dispatcher.Call and is passed to Dispatcher.Do once.
+// Call is one run of a script. It comes from Dispatcher.NewCall and is passed to Dispatcher.Do once.
 type Call struct {
 	script.Request
 	WriteTimeout   time.Duration // not-after = Sent + WriteTimeout, if the script takes one: it writes nothing later
@@ -48,8 +48,8 @@ const (
 	abandoned // the caller left first
 )
 
-// Call returns a call without a script. Recycle takes it back, unless its caller left.
-func (d *Dispatcher) Call(purpose telemetry.Purpose) *Call {
+// NewCall returns a call without a script. Recycle takes it back, unless its caller left.
+func (d *Dispatcher) NewCall(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
 	c.WriteTimeout, c.Owner, c.Replicas = 0, nil, 0

@@ -177,7 +177,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (le
 // It sends a second call, p, with the same script: inFlightLimit then holds for a crowd of calls that may share
 // batches. p is over when any preparation has succeeded, because the server that p itself asks may hang.
 func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
-	p := d.Call(c.purpose) // not recycled: a worker may still have it
+	p := d.NewCall(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready
 	p.Script, p.Keys = c.Script, []string{c.Keys[0]}
 	left = d.do(ctx, p, began, timeout)

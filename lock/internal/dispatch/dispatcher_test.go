@@ -135,7 +135,7 @@ func (r *rig) inspect(key string) <-chan error {
 func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call)) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		c := r.d.Call(telemetry.PurposeAcquire)
+		c := r.d.NewCall(telemetry.PurposeAcquire)
 		args(c)
 		c.WriteTimeout, c.Owner = time.Second, owner
 		if left := r.d.Do(ctx, c, time.Minute); left != nil {

@@ -66,7 +66,7 @@ func (r *rig) crowd(callers int, d time.Duration) []int {
 	for i := range callers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				c := r.d.Call(telemetry.PurposeAcquire)
+				c := r.d.NewCall(telemetry.PurposeAcquire)
 				script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: fmt.Sprint("a:", i)}, Owner: "me", Lease: int64(60_000)})
 				if left := r.d.Do(context.Background(), c, time.Minute); left != nil {
 					r.t.Errorf("a call wasn't answered: %v", left)

@@ -17,16 +17,16 @@ import (
 
 // Lease is the part of a lease that a Renewer needs. The watchdog.Holder of each watched lease must implement it.
 type Lease interface {
-	// Entry returns what is renewed in Redis.
-	Entry() Entry
+	// Target returns what is renewed in Redis.
+	Target() Target
 	// Telemetry returns the Hold to which the renewals of the lease are reported.
 	Telemetry() *telemetry.Hold
 	// NodeChanged is called when the lease turns out to live on another node than its batch's.
 	NodeChanged()
 }
 
-// Entry is a lease as Redis stores it.
-type Entry struct {
+// Target is a lease as Redis stores it.
+type Target struct {
 	Key     string // of the lock
 	Owner   string
 	Holding script.Holding // how the lock stores its owners

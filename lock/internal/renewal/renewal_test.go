@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // testLease is a lease that only has an entry.
 type testLease struct {
 	watchdog.Lease
-	entry Entry
+	entry Target
 	hold  telemetry.Hold
 }
 
-func (l *testLease) Entry() Entry               { return l.entry }
+func (l *testLease) Target() Target             { return l.entry }
 func (l *testLease) Telemetry() *telemetry.Hold { return &l.hold }
 func (l *testLease) NodeChanged()               {}
 func (l *testLease) Renewal(watchdog.Renewal)   {}
@@ -76,7 +76,7 @@ func TestRenewMixedBatch(t *testing.T) {
 		b := &watchdog.Batch{Node: d.Node("").Name, Sent: time.Now()}
 		var want []watchdog.Outcome
 		for i := range rounds {
-			for n, e := range []Entry{
+			for n, e := range []Target{
 				{Key: "job", TTL: time.Hour},
 				{Key: "read", TTL: time.Hour, Holding: script.HoldsMark},
 				{Key: "longer", TTL: 2 * time.Hour},

@@ -39,7 +39,7 @@ if #hash > 0 and not own then
   -- A holder without '@lockdog' is Redisson's: it wakes all. If a write is refused (a full Redis, an ACL), the call
   -- goes on: the release then wakes all, too.
   local mark, fair = string.byte(meta, 1, 2)
-  if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not others(KEYS[3])) then
+  if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not foreignSet(KEYS[3])) then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
     if ARGV[7] ~= '' then
       redis.pcall('zrem', KEYS[3], ARGV[7])
@@ -66,7 +66,7 @@ end
 if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
-if mark and not (mark == '+' and others(KEYS[3])) then
+if mark and not (mark == '+' and foreignSet(KEYS[3])) then
   meta = mark .. meta
 end
 redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', meta)

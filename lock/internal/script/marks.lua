@@ -3,7 +3,7 @@ local waitMark, fairMark = 43, 126 -- '+': others wait; after it '~': some of th
 
 -- others reports whether the key of a lock's wait set holds another program's sorted set. That is never changed: the
 -- lock then has no wait set.
-local function others(set)
+local function foreignSet(set)
   local first = redis.pcall('zrange', set, 0, 0)[1]
   return first and not string.find(first .. ' ', '^%d%d%d%d%d%d%d%d%d%d ')
 end

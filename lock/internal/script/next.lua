@@ -32,7 +32,7 @@ end
 
 local gone = takeOut ~= add and takeOut or ''
 local waiting = redis.pcall('zcard', set)
-if type(waiting) ~= 'number' or fairWaits and others(set) then -- without '~', acquire.lua has checked others(set)
+if type(waiting) ~= 'number' or fairWaits and foreignSet(set) then -- without '~', acquire.lua has checked foreignSet(set)
   waiting = 0
 elseif present(gone) then
   waiting = waiting - 1

@@ -164,12 +164,12 @@ func (s *Releaser) Args(r *Request, a ReleaseArgs) {
 
 // ReleaseReply is the reply of a script that releases a lock, or changes a counter.
 type ReleaseReply struct {
-	Outcome Outcome
-	Late    bool  // the call came after its not-after, and wrote nothing
-	Now     int64 // Redis's time, µs; 0 if it isn't in the reply
-	Token   int64 // if handed over: the waiter's
-	Refused error // released, but the server refused to notify waiters
-	Granted bool  // released, and granted to a waiter of another client: see RemoteGrant
+	Outcome  Outcome
+	Late     bool  // the call came after its not-after, and wrote nothing
+	Now      int64 // Redis's time, µs; 0 if it isn't in the reply
+	Token    int64 // if handed over: the waiter's
+	Refused  error // released, but the server refused to notify waiters
+	PassedOn bool  // released, and granted to a waiter of another client: see RemoteGrant
 
 	OthersWait bool // another client waits: it was called, or it goes on waiting after a hand-over in this process
 }
@@ -224,7 +224,7 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 		r.Late = true
 		return r, nil
 	case 4:
-		r.Outcome, r.Granted = Done, true
+		r.Outcome, r.PassedOn = Done, true
 		return r, nil
 	}
 	return ReleaseReply{}, unreadable(reply)

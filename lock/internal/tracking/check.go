@@ -15,7 +15,7 @@ import (
 // keyCheck is one read of a key.
 type keyCheck struct {
 	Key
-	entries   []Entry
+	entries   []Watched
 	deadlines []time.Time // of the entries, taken before the read: a renewal in between makes no entry suspect
 
 	members *redis.Cmd         // one element per entry; nil: the entry is missing
@@ -47,7 +47,7 @@ func (k *keyCheck) send(ctx context.Context, pipe redis.Pipeliner) {
 }
 
 // suspects returns the entries that are missing, or that will expire before their deadline.
-func (k *keyCheck) suspects(now time.Time) (suspects []Entry, err error) {
+func (k *keyCheck) suspects(now time.Time) (suspects []Watched, err error) {
 	members, err := k.members.Slice()
 	ttl := time.Duration(-1) // it doesn't expire
 	if k.ttl != nil {

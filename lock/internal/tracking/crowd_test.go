@@ -26,8 +26,8 @@ func TestTrackers_MoreKeysThanAreTracked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crowded, lost := make(chan struct{}, 10), make(chan Entry, keys)
-	tr := New(Config{Backend: b, Recorder: rec, Refused: func(err error) { t.Error(err) }, Crowded: func() { crowded <- struct{}{} }, Verify: func(suspects []Entry) {
+	crowded, lost := make(chan struct{}, 10), make(chan Watched, keys)
+	tr := New(Config{Backend: b, Recorder: rec, Refused: func(err error) { t.Error(err) }, Crowded: func() { crowded <- struct{}{} }, Verify: func(suspects []Watched) {
 		for _, e := range suspects {
 			lost <- e
 		}

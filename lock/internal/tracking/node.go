@@ -207,7 +207,7 @@ func (n *nodeTracker) checkKeys(ctx context.Context, c *conn, checks []*keyCheck
 		return err
 	}
 	now := time.Now()
-	var suspects []Entry
+	var suspects []Watched
 	var again []string
 	for _, k := range checks {
 		entries, err := k.suspects(now)

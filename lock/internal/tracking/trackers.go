@@ -32,7 +32,7 @@ type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
 	// Verify is called with entries that are missing, or that Redis will expire before their deadline.
-	Verify func([]Entry)
+	Verify func([]Watched)
 	// Refused is called once at most, when a server refuses to track keys.
 	Refused func(error)
 	// Crowded is called once at most, when a server keeps reporting keys that haven't changed.
@@ -45,8 +45,8 @@ type Key struct {
 	Sorted bool // it is a sorted set; otherwise a hash
 }
 
-// Entry is a member of a key. Its methods must not call Trackers.
-type Entry interface {
+// Watched is a member of a key. Its methods must not call Trackers.
+type Watched interface {
 	Member() string
 	// Deadline returns the time until which the process relies on the entry.
 	Deadline() time.Time
@@ -61,7 +61,7 @@ type Trackers struct {
 	refused sync.Once
 	crowded sync.Once
 
-	mu    sync.Mutex // held while Entry.Deadline is called
+	mu    sync.Mutex // held while Watched.Deadline is called
 	keys  map[string]*watchedKey
 	nodes map[string]*nodeTracker
 }
@@ -69,7 +69,7 @@ type Trackers struct {
 // watchedKey is a key with its entries. It has several if it belongs to a semaphore with leases, or to readers.
 type watchedKey struct {
 	Key
-	entries []Entry
+	entries []Watched
 	node    *nodeTracker
 	expiry  time.Time // when the hash expires, by the last check over this connection; zero: there was none
 }
@@ -82,7 +82,7 @@ func New(cfg Config) *Trackers {
 }
 
 // Watch watches an entry until Unwatch.
-func (t *Trackers) Watch(key Key, e Entry) {
+func (t *Trackers) Watch(key Key, e Watched) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
@@ -99,7 +99,7 @@ func (t *Trackers) Watch(key Key, e Entry) {
 }
 
 // Unwatch stops watching an entry. It does nothing for an entry that isn't watched.
-func (t *Trackers) Unwatch(key string, e Entry) {
+func (t *Trackers) Unwatch(key string, e Watched) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.keys[key]

@@ -19,7 +19,7 @@ import (
 
 const patience = 30 * time.Second
 
-// entry is an Entry with a fixed deadline.
+// entry is an Watched with a fixed deadline.
 type entry struct {
 	member   string
 	deadline time.Time
@@ -29,20 +29,20 @@ func (e *entry) Member() string      { return e.member }
 func (e *entry) Deadline() time.Time { return e.deadline }
 
 // start returns Trackers, and the entries that they want verified.
-func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Entry) {
+func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Watched) {
 	t.Helper()
 	rec, err := telemetry.NewRecorder(telemetry.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify := make(chan Entry, 100)
+	verify := make(chan Watched, 100)
 	var crowded atomic.Int64
 	t.Cleanup(func() {
 		if n := crowded.Load(); n > 0 {
 			t.Errorf("told %d times that the server tracks no more keys", n)
 		}
 	})
-	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Crowded: func() { crowded.Add(1) }, Verify: func(suspects []Entry) {
+	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Crowded: func() { crowded.Add(1) }, Verify: func(suspects []Watched) {
 		for _, e := range suspects {
 			verify <- e
 		}
@@ -55,7 +55,7 @@ func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Entr
 }
 
 // onRedis returns Trackers of a server.
-func onRedis(t *testing.T, rdb *redis.Client) (*Trackers, <-chan Entry) {
+func onRedis(t *testing.T, rdb *redis.Client) (*Trackers, <-chan Watched) {
 	t.Helper()
 	b, err := backend.NewRedis(rdb, nil)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestTrackers_Verify(t *testing.T) {
 		if err := step.change(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got := make(map[Entry]bool)
+		got := make(map[Watched]bool)
 		for deadline := time.After(patience); len(got) < len(step.want); {
 			select {
 			case e := <-verify:
@@ -162,7 +162,7 @@ func TestTrackers_Verify(t *testing.T) {
 }
 
 // settle waits until nothing is to be verified any more: changes are reported in their order.
-func settle(t *testing.T, tr *Trackers, verify <-chan Entry) {
+func settle(t *testing.T, tr *Trackers, verify <-chan Watched) {
 	t.Helper()
 	last := &entry{member: "none"}
 	key := Key{Name: redistest.Shared(t).Prefix() + "none"}
@@ -251,17 +251,17 @@ func TestKeyCheck(t *testing.T) {
 		err     error
 		ttl     time.Duration
 		sorted  bool
-		want    []Entry
+		want    []Watched
 		wantErr bool
 	}{
 		"both there":              {members: []any{"1", "1"}, ttl: 20 * time.Second},
-		"one missing":             {members: []any{nil, "1"}, ttl: 20 * time.Second, want: []Entry{first}},
-		"all missing":             {members: []any{nil, nil}, ttl: -2, want: []Entry{first, second}},
+		"one missing":             {members: []any{nil, "1"}, ttl: 20 * time.Second, want: []Watched{first}},
+		"all missing":             {members: []any{nil, nil}, ttl: -2, want: []Watched{first, second}},
 		"no expiry":               {members: []any{"1", "1"}, ttl: -1},
-		"shorter than one":        {members: []any{"1", "1"}, ttl: 19 * time.Second, want: []Entry{second}},
-		"shorter than both":       {members: []any{"1", "1"}, ttl: 0, want: []Entry{first, second}},
-		"a sorted set":            {members: []any{"0", nil}, sorted: true, want: []Entry{second}},
-		"another type":            {err: redisfail.ReplyError("WRONGTYPE Operation against a key"), want: []Entry{first, second}},
+		"shorter than one":        {members: []any{"1", "1"}, ttl: 19 * time.Second, want: []Watched{second}},
+		"shorter than both":       {members: []any{"1", "1"}, ttl: 0, want: []Watched{first, second}},
+		"a sorted set":            {members: []any{"0", nil}, sorted: true, want: []Watched{second}},
+		"another type":            {err: redisfail.ReplyError("WRONGTYPE Operation against a key"), want: []Watched{first, second}},
 		"refused":                 {err: redisfail.ReplyError("NOPERM no permissions"), wantErr: true},
 		"too few values":          {members: []any{"1"}, wantErr: true},
 		"too many values, sorted": {members: []any{"1", "1", "1"}, sorted: true, wantErr: true},
@@ -269,7 +269,7 @@ func TestKeyCheck(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	defer func() { _ = rdb.Close() }()
 	for name, tt := range tests {
-		k := newKeyCheck(&watchedKey{Key: Key{Name: "key", Sorted: tt.sorted}, entries: []Entry{first, second}})
+		k := newKeyCheck(&watchedKey{Key: Key{Name: "key", Sorted: tt.sorted}, entries: []Watched{first, second}})
 		pipe := rdb.Pipeline()
 		k.send(t.Context(), pipe)
 		if want := map[bool]int{false: 2, true: 1}[tt.sorted]; pipe.Len() != want {

@@ -80,14 +80,14 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 	entry := script.Entry(m.client.tag, trust, claim.Traceparent(), claim.Owner())
 	e := script.Entries{Add: entry, Since: m.since, Lease: lease}
 	if m.registered != nil {
-		if before := m.registered.Entry(); before != e.Add {
+		if before := m.registered.WaitEntry(); before != e.Add {
 			e.TakeOut = before
 		}
 	}
 	m.registered = claim
 	// An entry without an owner doesn't replace one with an owner here: the set may still have that, and grant by it.
-	if trust > 0 || !MayBeGranted(claim.Entry()) {
-		claim.SetEntry(entry)
+	if trust > 0 || !MayBeGranted(claim.WaitEntry()) {
+		claim.SetWaitEntry(entry)
 	}
 	return e
 }
@@ -95,7 +95,7 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 // Unregister unregisters the claim. It returns what a release must change in the wait set for that.
 func (m *Member) Unregister() (e script.Entries) {
 	if m.registered != nil {
-		e.TakeOut, m.registered = m.registered.Entry(), nil
+		e.TakeOut, m.registered = m.registered.WaitEntry(), nil
 	}
 	return e
 }
@@ -109,11 +109,11 @@ func (m *Member) Registered(claim Claim) bool { return m.registered == claim }
 
 // Grantable reports whether a release may grant the lock to a claim.
 func (m *Member) Grantable(claim Claim) bool {
-	return m.registered == claim && MayBeGranted(claim.Entry())
+	return m.registered == claim && MayBeGranted(claim.WaitEntry())
 }
 
-// Granted reports whether a message has granted the lock to the head, which hasn't looked at it yet.
-func (m *Member) Granted() bool { return m.grant != nil }
+// HasMessage reports whether a message has granted the lock to the head, which hasn't looked at it yet.
+func (m *Member) HasMessage() bool { return m.grant != nil }
 
 // clockGrain is more than the rounding of the clocks' readings.
 const clockGrain = 100 * time.Microsecond
@@ -144,7 +144,7 @@ func (m *Member) Accept(claim Claim, trust, margin time.Duration) (
 		return g, sent, until, false
 	}
 	m.registered = nil
-	claim.SetEntry("")
+	claim.SetWaitEntry("")
 	return grant.RemoteGrant, sent, until, true
 }
 
@@ -155,7 +155,7 @@ func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	m.forget(claim)
 	if inSet {
 		if !moving {
-			claim.SetEntry("")
+			claim.SetWaitEntry("")
 		}
 		m.registered = nil
 	}
@@ -172,7 +172,7 @@ func (m *Member) Refused(now int64, inSet bool) {
 func (m *Member) HandedOver(claim Claim, othersWait bool) {
 	m.since = 0 // if other clients wait, they have waited longer
 	m.registered, m.alone = nil, !othersWait
-	claim.SetEntry("")
+	claim.SetWaitEntry("")
 	m.forget(claim)
 }
 
@@ -194,7 +194,7 @@ func (m *Member) GiveUp(claim Claim) {
 		claim.GiveBack()
 		return
 	}
-	if MayBeGranted(claim.Entry()) {
+	if MayBeGranted(claim.WaitEntry()) {
 		m.client.Abandon(claim)
 		m.lingers = true
 	}

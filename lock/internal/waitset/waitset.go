@@ -87,9 +87,9 @@ func MayBeGranted(entry string) bool { return len(entry) > tagDigits }
 type Claim interface {
 	Owner() string
 	Traceparent() string
-	// Entry returns the claim's entry that the wait set may have; "": it has none.
-	Entry() string
-	SetEntry(entry string)
+	// WaitEntry returns the claim's entry that the wait set may have; "": it has none.
+	WaitEntry() string
+	SetWaitEntry(entry string)
 	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter.
 	GiveBack()
 }

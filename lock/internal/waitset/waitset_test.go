@@ -19,11 +19,11 @@ type testClaim struct {
 	givenBack    bool
 }
 
-func (c *testClaim) Owner() string       { return c.owner }
-func (c *testClaim) Traceparent() string { return "" }
-func (c *testClaim) Entry() string       { return c.entry }
-func (c *testClaim) SetEntry(e string)   { c.entry = e }
-func (c *testClaim) GiveBack()           { c.givenBack = true }
+func (c *testClaim) Owner() string         { return c.owner }
+func (c *testClaim) Traceparent() string   { return "" }
+func (c *testClaim) WaitEntry() string     { return c.entry }
+func (c *testClaim) SetWaitEntry(e string) { c.entry = e }
+func (c *testClaim) GiveBack()             { c.givenBack = true }
 
 // newTestMember returns a member of a client whose server has a clock.
 func newTestMember() (*Client, *Member, *dispatch.Clock) {
