@@ -159,9 +159,9 @@ var Spans = []Span{
 
 // Log describes a kind of log record. Message and level are always the same; what varies is in the attributes.
 type Log struct {
-	Message     string
-	Level       slog.Level
-	Description string // when it is written
+	Message     string     // always the same
+	Level       slog.Level // always the same
+	Description string     // when it is written
 }
 
 // The log records.

@@ -36,9 +36,9 @@ const (
 
 // Result is the result of a call for one lease.
 type Result struct {
-	Outcome Outcome
-	Err     error  // with Failed: why; with Taken: the server's error, if there was one
-	Node    string // with Moved: the node that has the lease now
+	Outcome Outcome // what became of the lease
+	Err     error   // with Failed: why; with Taken: the server's error, if there was one
+	Node    string  // with Moved: the node that has the lease now
 }
 
 // Renewal is one attempt to renew a lease, as its Holder gets it.
@@ -53,7 +53,7 @@ type Renewal struct {
 
 // Loss is the loss of a lease, as its Holder gets it.
 type Loss struct {
-	Cause telemetry.LossCause
-	Err   error  // the last renewal error since the last success; nil: none
-	Batch *Batch // with LossMissing and LossTaken: the call that found out
+	Cause telemetry.LossCause // how it was lost
+	Err   error               // the last renewal error since the last success; nil: none
+	Batch *Batch              // with LossMissing and LossTaken: the call that found out
 }

@@ -33,9 +33,9 @@ const Most = 100
 
 // Lock is a lock that is held or awaited. The zero value of a field means that it isn't known.
 type Lock struct {
-	Name    string // without the key prefix
-	Key     string // in Redis
-	Kind    Kind
+	Name    string   // without the key prefix
+	Key     string   // in Redis
+	Kind    Kind     // as far as its keys show it
 	Mode    string   // of an RW: "read" or "write"
 	Holders []Holder // at most Most; none for a Semaphore
 	Held    int      // number of leases; for a Semaphore, of permits held

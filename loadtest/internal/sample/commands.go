@@ -24,7 +24,8 @@ func Sort(executed map[string]Stat, foreground int64) Commands {
 			c.Scripts += s.Calls
 		case "subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "ping":
 			c.PubSub += s.Calls
-		case "hello", "auth", "select", "client", "cluster", "command", "config", "script", "readonly", "asking", "quit":
+		case "hello", "auth", "select", "client", "cluster", "command", "config", "script",
+			"readonly", "asking", "quit":
 			c.Setup += s.Calls
 		case "info": // the sampler's
 		default:
