@@ -111,8 +111,10 @@ func (cl *compositeLease) info() *CompositeInfo {
 	for _, m := range cl.members {
 		grants[key{m.g.client(), m.g.lock.key}] = m.g
 	}
-	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need,
-		Members: make([]LeaseInfo, len(cl.locks))}
+	c := &CompositeInfo{
+		LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need,
+		Members: make([]LeaseInfo, len(cl.locks)),
+	}
 	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
 	if len(cl.members) > 0 {
 		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()

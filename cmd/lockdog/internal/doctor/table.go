@@ -102,8 +102,10 @@ var checks = []check{ // about, id, needs, found
 			"replication is asynchronous: a failover can lose a lock, and a primary that was cut off goes on granting",
 			"set min-replicas-to-write to 1 and min-replicas-max-lag to a few seconds; use WithReplicas, or NewQuorum, for locks that must not be lost"),
 	}},
-	{"info", "eviction", "maxmemory_policy maxmemory",
-		"maxmemory-policy is $maxmemory_policy, and memory isn't limited", []outcome{
+	{
+		"info", "eviction", "maxmemory_policy maxmemory",
+		"maxmemory-policy is $maxmemory_policy, and memory isn't limited",
+		[]outcome{
 			ok(all(is("maxmemory_policy", "noeviction"), over("maxmemory", 0)),
 				"maxmemory-policy is noeviction, maxmemory is $maxmemory bytes"),
 			ok(is("maxmemory_policy", "noeviction"), ""),
@@ -115,7 +117,8 @@ var checks = []check{ // about, id, needs, found
 			fail(over("maxmemory", 0), "maxmemory-policy is $maxmemory_policy, maxmemory is $maxmemory bytes",
 				"when memory is full Redis evicts keys that have a TTL, and all locks have one; another process then takes the lock while its holder works",
 				noEviction),
-		}},
+		},
+	},
 	{"info", "memory", "used_memory", "$used_memory_human of maxmemory, $maxmemory_human, are used", []outcome{
 		none(not(all(is("maxmemory_policy", "noeviction"), over("maxmemory", 0)))),
 		warn(share("used_memory", 90, "maxmemory"), "",
@@ -145,12 +148,15 @@ var checks = []check{ // about, id, needs, found
 			"Redis takes writes, but a restart may load an old snapshot", readLog),
 		fail(nil, "", "Redis refuses writes until one succeeds, unless stop-writes-on-bgsave-error is no", readLog),
 	}},
-	{"info", "connections", "connected_clients maxclients",
-		"$connected_clients of $maxclients connections are in use", []outcome{
+	{
+		"info", "connections", "connected_clients maxclients",
+		"$connected_clients of $maxclients connections are in use",
+		[]outcome{
 			warn(share("connected_clients", 80, "maxclients"), "",
 				"Redis refuses further connections; a client needs those of its pool, up to 8 for renewals and 1 for messages",
 				"raise maxclients, or make the pools smaller"),
-		}},
+		},
+	},
 	{"info", "tracking", "tracking-table-max-keys tracking_total_keys", tracked, []outcome{
 		ok(is("tracking-table-max-keys", "0"), "$tracking_total_keys keys are tracked, and any number can be"),
 		warn(share("tracking_total_keys", 90, "tracking-table-max-keys"), "",
