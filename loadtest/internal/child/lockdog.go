@@ -52,8 +52,11 @@ func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 
 func (d *lockdog) warmUp(ctx context.Context, name string) error {
 	lease, hold := warmFor(seconds(d.cfg.RTT))
-	// TryLock gives up after a third of so short a lease
-	l, err := d.client.Mutex(name, lock.WithLease(lease)).Lock(ctx)
+	m := d.client.Mutex(name, lock.WithLease(lease))
+	l, err := m.Lock(ctx)
+	for errors.Is(err, lock.ErrUnavailable) && ctx.Err() == nil { // with so short a lease it gives up after seconds
+		l, err = m.Lock(ctx)
+	}
 	if err != nil {
 		return err
 	}
