@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -20,9 +19,11 @@ func (cl *claim) cleanUp() {
 
 // undo releases a grant that nobody will get. It waits for Redis for a second (cleanup.Timeout). If that isn't enough,
 // cleanUp goes on.
-func (cl *claim) undo() {
-	ctx := telemetry.Untraced(context.Background())
-	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, cleanup.Timeout, false); err != nil || cl.mayWriteLate() {
+func (cl *claim) undo() { cl.undoWithin(telemetry.Untraced(context.Background()), cleanup.Timeout) }
+
+// undoWithin is undo that waits until ctx ends, or for timeout.
+func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
+	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, false); err != nil || cl.mayWriteLate() {
 		cl.cleanUp()
 	}
 }
@@ -70,7 +71,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 // Abandoned implements dispatch.Owner. It cleans up after a call whose caller left before the reply.
 func (cl *claim) Abandoned(c *dispatch.Call) {
 	if c.Err != nil {
-		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // the script has run, but WAIT failed
+		if c.MayHaveRun() {
 			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
 		}
 		return

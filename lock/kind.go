@@ -50,6 +50,12 @@ type kind struct {
 	emptyHint string // ... if no lease is known that will end
 }
 
+// named returns a copy of the kind with another name.
+func (k kind) named(name string) *kind {
+	k.name = name
+	return &k
+}
+
 // words returns the name as error texts have it.
 func (k *kind) words() string { return strings.ReplaceAll(k.name, "_", " ") }
 

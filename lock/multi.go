@@ -16,11 +16,7 @@ import (
 const maxNames = 1024
 
 // multiKind is the kind of each lock of a Multi: a Mutex with another name.
-var multiKind = func() *kind {
-	k := *mutexKind
-	k.name = "multi"
-	return &k
-}()
+var multiKind = mutexKind.named("multi")
 
 // Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token
 // for each name. In Redis each name is a Mutex. So a Multi excludes other holders of its names, also Java programs.

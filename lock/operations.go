@@ -68,12 +68,12 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 			return acquireReply{}, left
 		}
 		if c.Err != nil {
-			err, failure := c.Err, redisfail.Classify(c.Err)
-			if failure.Unclear || c.Reply != nil { // Reply: the script has run, but WAIT failed
+			err := c.Err
+			if c.MayHaveRun() {
 				claim.noteLateWrite(c.LateWriteUntil)
 			}
 			o.dispatcher.Recycle(c)
-			if kind.oneKey && !oneKey && failure.Keys == redisfail.KeysSplit {
+			if kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit {
 				oneKey = true // while the slot moves, a script can use one of its keys, not two
 				continue
 			}
@@ -198,7 +198,7 @@ func (o *operations) sendRelease(
 	}
 	defer o.dispatcher.Recycle(c)
 	if c.Err != nil {
-		if redisfail.Classify(c.Err).Unclear {
+		if c.MayHaveRun() {
 			expires = c.LateWriteUntil
 			if kind.isCounterUpdate {
 				claim.noteLateWrite(expires)

@@ -53,7 +53,7 @@ func (o *operations) sendAcquireAll(
 	}
 	defer o.dispatcher.Recycle(c)
 	if c.Err != nil {
-		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // Reply: the script has run, but WAIT failed
+		if c.MayHaveRun() {
 			noteLateWriteAll(claims, c.LateWriteUntil)
 		}
 		return multiAcquireReply{}, c.Err

@@ -23,11 +23,7 @@ func nodeTimeout(lease time.Duration) time.Duration {
 }
 
 // quorumKind is the kind of a lock at one node: a Mutex with another name.
-var quorumKind = func() *kind {
-	k := *mutexKind
-	k.name = "quorum"
-	return &k
-}()
+var quorumKind = mutexKind.named("quorum")
 
 // Quorum takes locks at the majority of several independent Redis servers: the Redlock algorithm.
 //

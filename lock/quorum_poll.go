@@ -178,7 +178,6 @@ func (t *quorumTry) closeVote(v vote) {
 func (t *quorumTry) release(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
-		c := v.claim.lock.c
 		if t.calls.Err() != nil {
 			v.claim.cleanUp()
 			continue
@@ -186,10 +185,7 @@ func (t *quorumTry) release(granted []vote) {
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease), false); err != nil ||
-				v.claim.mayWriteLate() {
-				v.claim.cleanUp()
-			}
+			v.claim.undoWithin(ctx, nodeTimeout(t.m.cfg.lease))
 		})
 	}
 	all.Wait()

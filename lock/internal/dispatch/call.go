@@ -65,6 +65,10 @@ func (d *Dispatcher) Recycle(c *Call) {
 	d.calls.Put(c)
 }
 
+// MayHaveRun reports whether the script of a call that failed may have run, or may still run. If only WAIT failed, the
+// script has run: then there is a reply.
+func (c *Call) MayHaveRun() bool { return c.Reply != nil || redisfail.Classify(c.Err).Unclear }
+
 // Learn learns the server's time from a reply that was parsed with err. now is 0 if the reply doesn't contain it. For a
 // late call it returns ErrLate.
 func (c *Call) Learn(now int64, late bool, err error) error {
