@@ -210,16 +210,11 @@ func (lk *lock) acquireWithRetry(
 			ws.untrack(w)
 		}
 	}()
-	var previous error // of the try before
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if previous != nil && !params.tryDeadline.IsZero() && errors.Is(err, dispatch.ErrNoReply) {
-			return previous // TryLock's time is over, and the previous error says more
-		}
-		previous = err
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
 		// The retries may take a while: show the call as a waiter in Leases.

@@ -22,8 +22,8 @@ const maxTries = 4 // see retry
 //	change of a counter                     any       one lease from now
 //	force unlock, inspect, count, token     maxTries  zero
 //
-// It returns the error of the last try, or of the one before if the end of ctx cut the last one short. If ctx has
-// ended, its cause goes first.
+// It returns the error of the last try. If that got no reply in its time, which may have been short, the error of the
+// try before is added; if the end of ctx cut it short, it is replaced. If ctx has ended, its cause goes first.
 func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
 	var last error
 	for n := 1; ; n++ {
@@ -33,6 +33,8 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 		case err == nil:
 			return nil
 		case last != nil && ctx.Err() != nil && !redisfail.IsUnreached(err):
+		case last != nil && noReply:
+			last = fmt.Errorf("%w, after: %w", err, last)
 		default:
 			last = err
 		}

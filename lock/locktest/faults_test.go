@@ -306,6 +306,25 @@ func TestFailReleases_Network(t *testing.T) {
 	})
 }
 
+// A release whose last try gets no reply within the rest of the lease says why the tries before failed, too.
+func TestFailReleases_NoReplyAtLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		l := take(t, srv.Client())
+		srv.FailReleases(errReset)
+		time.AfterFunc(lock.DefaultLease-2*time.Second, func() { // a try takes up to 3 s
+			srv.FailReleases(nil)
+			srv.DelayReleases(2 * lock.DefaultLease)
+		})
+		var network net.Error
+		err := l.Release(t.Context())
+		if !errors.Is(err, errReset) || !errors.As(err, &network) || !network.Timeout() {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(2 * lock.DefaultLease) // until the delayed call has ended: Close waits for it
+	})
+}
+
 func takeNamed(t *testing.T, srv *locktest.Server, name string) *lock.Lease {
 	t.Helper()
 	l, err := srv.Client().Mutex(name).TryLock(t.Context())
