@@ -29,7 +29,7 @@ test: setup ## all tests but the peers', with the race detector
 	@echo "== test"
 	mkdir -p bin
 	(cd loadtest && exec go test $(TESTFLAGS) . ./internal/...) & \
-	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./... || failed=$$?; \
+	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./... ./cmd/lockdog/... || failed=$$?; \
 	wait $$! || failed=$$?; \
 	exit $${failed:-0}
 
@@ -63,8 +63,7 @@ setup: ## install the programs that the tests start, and a C compiler, if they a
 lint: bin/golangci-lint ## golangci-lint: go vet and more, with the import rules and the format
 	@echo "== lint"
 	bin/golangci-lint config verify
-	bin/golangci-lint run
-	cd loadtest && ../bin/golangci-lint run
+	bin/golangci-lint run ./... ./cmd/lockdog/... ./loadtest/...
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the code as lint wants it
@@ -113,7 +112,7 @@ mixin: bin/jsonnet ## render the rules, the dashboards and their Kubernetes obje
 .PHONY: mixin-check
 mixin-check: setup bin/golangci-lint ## fail when what is committed is not what make mixin renders, or Kubernetes won't take it
 	@echo "== mixin-check"
-	cd internal/tools && ../../bin/golangci-lint run && go test -race -vet=off -count=1 -timeout=$(TIMEOUT) ./...
+	cd internal/tools && export GOWORK=off && ../../bin/golangci-lint run && go test -race -vet=off -count=1 -timeout=$(TIMEOUT) ./...
 
 # Takes less than a minute.
 .PHONY: peers-check
@@ -184,20 +183,35 @@ dist: ## the command lockdog for PLATFORMS, as programs that need nothing else
 
 .PHONY: bench
 bench: setup ## all benchmarks
-	go test -run='^$$' -bench=. -benchmem ./...
+	go test -run='^$$' -bench=. -benchmem ./... ./cmd/lockdog/...
 
 # Asks vuln.go.dev, so it is no part of CI, which has to pass without. Not in internal/tools: with what golangci-lint wants of
 # golang.org/x it needs a golang.org/x/telemetry that not every proxy has.
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we import, by govulncheck; needs the network
 	@echo "== vuln"
-	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
+	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... ./cmd/lockdog/...
 
 .PHONY: tidy-check
-tidy-check: ## fail when go.mod or go.sum is not what the imports need
+tidy-check: ## fail when a go.mod or go.sum is not what the imports need
+	@$(MAKE) --no-print-directory tidy DIFF=-diff
+
+# The command's go.mod may not replace the module beside it, or `go install` refuses it. But tidy doesn't know go.work.
+DIFF ?=
+COMMAND := $(CURDIR)/bin/lockdog
+.PHONY: tidy
+tidy: ## bring each go.mod and go.sum up to date
 	@echo "== tidy"
-	go mod tidy -diff
-	cd loadtest && go mod tidy -diff
+	mkdir -p bin
+	go mod tidy $(DIFF)
+	cd loadtest && go mod tidy $(DIFF)
+	cp cmd/lockdog/go.mod $(COMMAND).mod
+	cp cmd/lockdog/go.sum $(COMMAND).sum
+	go mod edit -replace=$(MODULE)=../.. $(COMMAND).mod
+	cd cmd/lockdog && go mod tidy $(DIFF) -modfile=$(COMMAND).mod
+	go mod edit -dropreplace=$(MODULE) $(COMMAND).mod
+	mv $(COMMAND).mod cmd/lockdog/go.mod
+	mv $(COMMAND).sum cmd/lockdog/go.sum
 
 # The tools have a module of their own, so that ours does not list what they need. Go's build cache makes the second
 # build a matter of seconds.
@@ -205,7 +219,7 @@ bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lin
 bin/jsonnet: TOOL := github.com/google/go-jsonnet/cmd/jsonnet
 bin/golangci-lint bin/jsonnet: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
-	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
+	GOWORK=off CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
 
 .PHONY: clean
 clean: ## remove what make built

@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/creack/pty"
-
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
@@ -122,24 +120,28 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestProgram starts it in a terminal, looks at the pages, and presses Ctrl-C.
+// TestProgram starts it, looks at the pages, and interrupts it as Ctrl-C does.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "-metrics", "127.0.0.1:0")
-	terminal, err := pty.Start(cmd)
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = terminal.Close() }()
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
 	var text string
-	for r := bufio.NewReader(terminal); !strings.Contains(text, "2. While orders works"); {
+	r := bufio.NewReader(out)
+	for !strings.Contains(text, "2. While orders works") {
 		line, err := r.ReadString('\n')
 		if text += line; err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 	}
-	if !strings.Contains(text, "\x1b[") {
-		t.Errorf("no colour in a terminal:\n%s", text)
+	if strings.Contains(text, "\x1b[") {
+		t.Errorf("colour where no terminal is:\n%s", text)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for path, want := range map[string]string{"/metrics": `lockdog_acquisitions_total{lockdog_group="order"`, "/debug/locks": `"clients": 3`} {
@@ -153,10 +155,13 @@ func TestProgram(t *testing.T) {
 			t.Errorf("GET %s: %v, want %s in\n%s", path, err, want, body)
 		}
 	}
-	if _, err := terminal.Write([]byte{3}); err != nil { // Ctrl-C
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	rest, _ := io.ReadAll(terminal)
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := 130
 	if strings.Contains(string(rest), "acquire report") {
 		want = 0 // the machine is so slow that the story was over
