@@ -98,7 +98,7 @@ func (r *run) orders(number int) orders {
 	return orders{
 		Proc: number, Seed: r.schedule.Seed, Addrs: u.Addrs, Master: u.MasterName, Cluster: u.IsClusterMode, Apart: r.rig.shape == quorum,
 		Timeout: r.schedule.Timeout, Lease: r.schedule.Lease, Targets: r.schedule.Targets, Workers: r.schedule.Workers,
-		Parties: r.schedule.parties(), Forces: r.schedule.Forces, Slow: r.schedule.Slow, Stale: r.schedule.Stale, Nests: r.schedule.Nests, Store: r.store.listener.Addr().String(),
+		Parties: r.schedule.parties(), Forces: r.schedule.Forces, Stale: r.schedule.Stale, Nests: r.schedule.Nests, Store: r.store.listener.Addr().String(),
 	}
 }
 

@@ -24,7 +24,6 @@ type schedule struct {
 	Targets []target
 	Steps   []step
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
-	Slow    bool `json:",omitempty"` // locks are many, and held for seconds: longer than a failover takes
 	Stale   bool `json:",omitempty"` // one name is held for several leases, and the clients tell where their commands go
 
 	// Nests says that locks are also taken while another is held: "ordered", which can't deadlock, or "unordered", which does. "": they aren't.
@@ -65,10 +64,7 @@ func (s schedule) String() string {
 }
 
 // wish bounds what a schedule is made up of, for a closer look. "" bounds nothing.
-type wish struct {
-	shape, family, fault string
-	slow                 bool
-}
+type wish struct{ shape, family, fault string }
 
 // newSchedule makes up the run of a seed.
 func newSchedule(seed uint64, w wish) schedule {
@@ -105,10 +101,6 @@ func newSchedule(seed uint64, w wish) schedule {
 			return s
 		}
 	}
-	if w.slow {
-		s.slow()
-		return s
-	}
 	if f.nests {
 		s.Nests = nests[rand.New(rand.NewPCG(seed, 0xDEAD)).IntN(len(nests))] // of its own, so that a seed's faults stay what they were
 	}
@@ -117,16 +109,6 @@ func newSchedule(seed uint64, w wish) schedule {
 
 // nests are what Nests may be.
 var nests = []string{"", history.NestOrdered, history.NestUnordered}
-
-// slow is for what a failover loses: of leases that are shorter than it takes nobody learns.
-func (s *schedule) slow() {
-	s.Slow, s.Forces, s.Lease = true, false, 5*time.Second
-	f := s.Targets[0].Family
-	s.Targets = nil
-	for i := range 8 {
-		s.Targets = append(s.Targets, target{Name: fmt.Sprintf("%s:%d", f, i), Family: f})
-	}
-}
 
 // staleLeases are what those of schedule.stale are drawn from: long ones seldom, as such a run takes three of them.
 var staleLeases = []int{2, 2, 2, 3, 3, 3, 5, 5, 5, 9, 9, 9, 9, 15, 30}

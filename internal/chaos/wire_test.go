@@ -26,7 +26,6 @@ type orders struct {
 	Workers int
 	Parties int // workers of all clients
 	Forces  bool
-	Slow    bool
 	Stale   bool
 	Nests   string
 	Store   string

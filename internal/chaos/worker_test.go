@@ -32,7 +32,7 @@ func newWorker(c *client, i int) (*worker, error) {
 	w.tries = i == 1
 	w.family, _ = familyNamed(c.Targets[0].Family)
 	for _, t := range c.Targets {
-		if w.tries || c.Slow || t.Long == (i == 0) {
+		if w.tries || t.Long == (i == 0) {
 			w.mine = append(w.mine, t)
 		}
 	}
@@ -141,10 +141,6 @@ func (w *worker) choose() job {
 	}
 	if w.c.Stale && t.Long && !w.tries && w.c.holds.Load() {
 		return job{target: t, kind: j.kind, how: "lock", lease: j.lease, hold: 3*j.lease + 5*time.Second}
-	}
-	if w.c.Slow {
-		j.hold = time.Duration(1000+w.rng.IntN(4000)) * time.Millisecond
-		return j
 	}
 	switch w.rng.IntN(12) {
 	case 0:

@@ -142,16 +142,6 @@ func order(h *History, name string, ops []*Op) (found []Violation) {
 	return found
 }
 
-// StaleOf returns how many writes of these grants the store refused.
-func (h *History) StaleOf(ops []*Op) (n int) {
-	for _, w := range h.Writes {
-		if w.Why == WhyStale && slices.ContainsFunc(ops, func(o *Op) bool { return o.Call.ID == w.ID }) {
-			n++
-		}
-	}
-	return n
-}
-
 // Store checks that the store accepted no write with a smaller token than an earlier write had, and refused no other
 // write. It returns how many writes were refused.
 func Store(h *History) (found []Violation, stale int) {

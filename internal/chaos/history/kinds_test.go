@@ -269,19 +269,3 @@ func TestGhosts(t *testing.T) {
 		t.Error(id)
 	}
 }
-
-func TestFacts(t *testing.T) {
-	t.Parallel()
-	s := new(script).lease("1.0", 0, 1, 100).lease("2.0", 0, 80, 300).lease("3.0", 5, 1100, 1200)
-	s.events[5].Why = "lost:unreachable"
-	s.add(history.Event{At: 50 * ms, What: history.FaultOn, ID: "0"}).add(history.Event{At: 90 * ms, What: history.FaultOff, ID: "0"})
-	s.add(history.Event{At: 60 * ms, What: history.Call, Proc: 1, ID: "1.1.1", Name: "job"}).add(history.Event{At: 70 * ms, What: history.Refuse, ID: "1.1.1", Why: "error:EOF"})
-	s.add(history.Event{At: 1000 * ms, What: history.Settle})
-	f := s.history(t).Facts()
-	if f.Grants != 3 || f.Live != 2 || f.Ends["lost:unreachable"] != 1 || f.Ends["released"] != 1 || f.Refused["error"] != 1 || f.Calls != 3 || f.BackIn != 100*time.Millisecond {
-		t.Errorf("%+v", f)
-	}
-	if after := f.After["lost:unreachable"]; len(f.After) != 1 || len(after) != 1 || after[0].Round(time.Millisecond) != 50*time.Millisecond {
-		t.Errorf("%v", f.After)
-	}
-}
