@@ -100,21 +100,21 @@ func (lk *lock) acquireOrWait(
 	var err error
 	// Lock doesn't overtake the waiters of this client, TryLock may.
 	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) {
-		v, err = lk.attempt(callCtx, a, claim, params)
+		v, err = lk.attempt(callCtx, a, claim, &params)
 		taken := err == nil && !v.Granted
 		if taken {
 			a.BlockedBy(v.Owner, v.Traceparent)
 		}
 		passing := err != nil && callCtx.Err() == nil && redisfail.IsTemporaryRefusal(err) // Lock waits it out
 		if !wait || !taken && !passing {
-			return lk.settled(claim, params, v, err)
+			return lk.settled(claim, &params, v, err)
 		}
 	}
-	return lk.waitInLine(ctx, callCtx, a, claim, params, v, err)
+	return lk.waitInLine(ctx, callCtx, a, claim, &params, v, err)
 }
 
 // settled returns the result of an acquire that the first attempt has decided.
-func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err error) (*claim, acquireReply, error) {
+func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err error) (*claim, acquireReply, error) {
 	switch {
 	case err == nil && v.Granted:
 		return claim, v, nil
@@ -133,7 +133,7 @@ func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err 
 // waitInLine waits at the end of the lock's queue in this client. seen and failed are the reply and the error of the
 // first attempt; both are zero if there was none.
 func (lk *lock) waitInLine(
-	ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+	ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params *acquireParams,
 	seen acquireReply, failed error,
 ) (*claim, acquireReply, error) {
 	wait := time.Duration(-1)
@@ -184,7 +184,7 @@ var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis unt
 
 // attempt asks Redis for the lock, in up to maxTries calls. It undoes a grant that too few replicas have confirmed.
 func (lk *lock) attempt(
-	ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+	ctx context.Context, a *telemetry.Acquire, claim *claim, params *acquireParams,
 ) (acquireReply, error) {
 	a.Attempt()
 	v, err := lk.acquireWithRetry(ctx, a, claim, params)
@@ -202,7 +202,7 @@ func (lk *lock) attempt(
 
 // acquireWithRetry is attempt without the check of the replicas.
 func (lk *lock) acquireWithRetry(
-	ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+	ctx context.Context, a *telemetry.Acquire, claim *claim, params *acquireParams,
 ) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
 	defer func() {
@@ -220,7 +220,7 @@ func (lk *lock) acquireWithRetry(
 		// The retries may take a while: show the call as a waiter in Leases.
 		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) {
 			a.WaitStart()
-			w = ws.trackClaim(claim, params)
+			w = ws.trackClaim(claim, *params)
 		}
 		ws.failed(w, err)
 		return err

@@ -69,10 +69,10 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 }
 
 // Abandoned implements dispatch.Owner. It cleans up after a call whose caller left before the reply.
-func (cl *claim) Abandoned(c *dispatch.Call) {
-	if c.Err != nil {
-		if c.MayHaveRun() {
-			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
+func (cl *claim) Abandoned(reply dispatch.Reply, err error) {
+	if err != nil {
+		if reply.MayHaveRun {
+			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: reply.LateWriteUntil})
 		}
 		return
 	}
@@ -80,7 +80,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.WaitEntry() != "" ||
+	if r, err := script.ParseAcquire(reply.Value); r.Granted || r.Late || err != nil || cl.WaitEntry() != "" ||
 		time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}
@@ -90,8 +90,14 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 type claimList []*claim
 
 // Abandoned implements dispatch.Owner.
-func (l claimList) Abandoned(c *dispatch.Call) {
+func (l claimList) Abandoned(reply dispatch.Reply, err error) {
 	for _, cl := range l {
-		cl.Abandoned(c)
+		cl.Abandoned(reply, err)
+	}
+}
+
+func (l claimList) noteLateWrite(until time.Time) {
+	for _, cl := range l {
+		cl.noteLateWrite(until)
 	}
 }

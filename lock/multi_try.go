@@ -98,7 +98,7 @@ func (t *multiTry) inOneScript() error {
 	t.record.acquire.Attempt()
 	sctx, done := t.params.callContext(t.record.ctx)
 	defer done()
-	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, t.params)
+	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, &t.params)
 	if err == nil && j.Granted {
 		return t.granted(claims, j)
 	}

@@ -43,7 +43,7 @@ type releaseReply struct {
 	sent        time.Time // before the request left
 }
 
-func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acquireParams) (acquireReply, error) {
+func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
 	timeout := params.callTimeout(cfg.lease)
 	oneKey, noWaitSet := false, o.waitSetDenied.Load()
@@ -62,38 +62,52 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		}
 		c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
-		c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
-		if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-			return acquireReply{}, left
-		}
-		if c.Err != nil {
-			err := c.Err
-			if c.MayHaveRun() {
-				claim.noteLateWrite(c.LateWriteUntil)
-			}
-			o.dispatcher.Recycle(c)
-			if kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit {
-				oneKey = true // while the slot moves, a script can use one of its keys, not two
-				continue
-			}
-			if inWaitSet && redisfail.IsForbidden(err) {
-				noWaitSet = true // perhaps that is all that the ACL forbids
-				continue
-			}
+		reply, err := o.doAcquire(ctx, c, cfg, claim, timeout)
+		switch {
+		case err == nil:
+		case kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit:
+			oneKey = true // while the slot moves, a script can use one of its keys, not two
+			continue
+		case inWaitSet && redisfail.IsForbidden(err):
+			noWaitSet = true // perhaps that is all that the ACL forbids
+			continue
+		default:
 			return acquireReply{}, err
 		}
 		if noWaitSet {
 			o.waitSetDenied.Store(true)
 		}
-		reply, err := script.ParseAcquire(c.Reply)
-		v := acquireReply{AcquireReply: reply, sent: c.Sent, acked: c.Acked, moving: oneKey}
-		if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-			claim.noteLateWrite(c.LateWriteUntil) // an unreadable reply may mean a grant
-		}
-		o.dispatcher.Recycle(c)
-		return v, err
+		v, err := script.ParseAcquire(reply.Value)
+		err = learnAcquire(&reply, v, err, claim)
+		return acquireReply{AcquireReply: v, sent: reply.Sent, acked: reply.Acked, moving: oneKey}, err
 	}
+}
+
+// acquirer is a claim, or the claims of one call.
+type acquirer interface {
+	dispatch.Owner
+	noteLateWrite(until time.Time)
+}
+
+// doAcquire sends a call that may take a lock.
+func (o *operations) doAcquire(
+	ctx context.Context, c *dispatch.Call, cfg *lockConfig, by acquirer, timeout time.Duration,
+) (reply dispatch.Reply, err error) {
+	c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), by
+	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
+	reply, err = o.dispatcher.Do(ctx, c, timeout)
+	if err != nil && reply.MayHaveRun {
+		by.noteLateWrite(reply.LateWriteUntil)
+	}
+	return reply, err
+}
+
+// learnAcquire is Learn for a reply that was parsed as v. One that can't be read may mean a grant.
+func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by acquirer) error {
+	if err = reply.Learn(v.Now, v.Late, err); err != nil && !v.Late {
+		by.noteLateWrite(reply.LateWriteUntil)
+	}
+	return err
 }
 
 // releaseWithRetry releases the lock, with retries until deadline.
@@ -187,33 +201,29 @@ func (o *operations) sendRelease(
 	if c.Expires() {
 		c.WriteTimeout = min(lease, o.backend.Timeout())
 	}
-	window := c.WriteTimeout
+	var reply dispatch.Reply
 	if params.alone {
-		o.dispatcher.DoAlone(ctx, c)
-	} else if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-		if window > 0 { // it may have been sent, at the latest now
-			expires = time.Now().Add(window)
-		}
-		return releaseReply{}, expires, left
+		reply, err = o.dispatcher.DoAlone(ctx, c)
+	} else {
+		reply, err = o.dispatcher.Do(ctx, c, timeout)
 	}
-	defer o.dispatcher.Recycle(c)
-	if c.Err != nil {
-		if c.MayHaveRun() {
-			expires = c.LateWriteUntil
+	if err != nil {
+		if reply.MayHaveRun {
+			expires = reply.LateWriteUntil
 			if kind.isCounterUpdate {
 				claim.noteLateWrite(expires)
 			}
 		}
-		return releaseReply{}, expires, c.Err
+		return releaseReply{}, expires, err
 	}
-	reply, err := script.ParseRelease(c.Reply)
-	if err = c.Learn(reply.Now, reply.Late, err); err != nil {
-		if !reply.Late {
-			expires = c.LateWriteUntil // an unreadable reply may mean a hand-over
+	v, err := script.ParseRelease(reply.Value)
+	if err = reply.Learn(v.Now, v.Late, err); err != nil {
+		if !v.Late {
+			expires = reply.LateWriteUntil // an unreadable reply may mean a hand-over
 		}
 		return releaseReply{}, expires, err
 	}
-	return releaseReply{ReleaseReply: reply, sent: c.Sent}, time.Time{}, nil
+	return releaseReply{ReleaseReply: v, sent: reply.Sent}, time.Time{}, nil
 }
 
 // force takes the lock away from all its holders. It returns their owners, ten at most.
@@ -249,15 +259,12 @@ func (o *operations) simple(
 	err = retry(ctx, maxTries, time.Time{}, func() error {
 		c := o.dispatcher.NewCall(telemetry.PurposeOther)
 		args(&c.Request)
-		if left := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()); left != nil {
-			return left
+		r, err := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout())
+		if err != nil && ctx.Err() == nil {
+			o.rec.Error(ctx, op, redisfail.Classify(err).Kind)
 		}
-		defer o.dispatcher.Recycle(c)
-		if c.Err != nil {
-			o.rec.Error(ctx, op, redisfail.Classify(c.Err).Kind)
-		}
-		reply = c.Reply
-		return c.Err
+		reply = r.Value
+		return err
 	})
 	return reply, err
 }

@@ -22,7 +22,7 @@ type multiAcquireReply struct {
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
 func (o *operations) acquireAll(
-	ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams,
+	ctx context.Context, a *telemetry.Acquire, claims []*claim, params *acquireParams,
 ) (j multiAcquireReply, err error) {
 	var refused error // the script has the keys of several locks; not retried
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
@@ -46,24 +46,14 @@ func (o *operations) sendAcquireAll(
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
-	c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
-	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
-	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-		return multiAcquireReply{}, left
+	reply, err := o.doAcquire(ctx, c, cfg, claimList(claims), timeout)
+	if err != nil {
+		return multiAcquireReply{}, err
 	}
-	defer o.dispatcher.Recycle(c)
-	if c.Err != nil {
-		if c.MayHaveRun() {
-			noteLateWriteAll(claims, c.LateWriteUntil)
-		}
-		return multiAcquireReply{}, c.Err
-	}
-	reply, err := script.ParseMultiAcquire(c.Reply, len(claims))
-	if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-		noteLateWriteAll(claims, c.LateWriteUntil) // an unreadable reply may mean a grant
-	}
+	v, err := script.ParseMultiAcquire(reply.Value, len(claims))
+	err = learnAcquire(&reply, v.AcquireReply, err, claimList(claims))
 	return multiAcquireReply{
-		acquireReply{AcquireReply: reply.AcquireReply, sent: c.Sent, acked: c.Acked}, reply.Tokens, reply.At,
+		acquireReply{AcquireReply: v.AcquireReply, sent: reply.Sent, acked: reply.Acked}, v.Tokens, v.At,
 	}, err
 }
 
@@ -77,12 +67,6 @@ func scriptClaims(claims []*claim) []script.Claim {
 
 func (cl *claim) scriptClaim() script.Claim {
 	return script.Claim{Lock: cl.lock.keys(), Owner: cl.owner, Traceparent: cl.traceparent}
-}
-
-func noteLateWriteAll(claims []*claim, until time.Time) {
-	for _, claim := range claims {
-		claim.noteLateWrite(until)
-	}
 }
 
 // releaseAll releases locks, with retries until deadline. It returns the reply or the error of each.
@@ -142,21 +126,18 @@ func (o *operations) sendReleaseAll(
 ) ([]releaseReply, []error, error) {
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
-	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-		return nil, nil, left
+	reply, err := o.dispatcher.Do(ctx, c, timeout)
+	if err != nil {
+		return nil, nil, err
 	}
-	defer o.dispatcher.Recycle(c)
-	if c.Err != nil {
-		return nil, nil, c.Err
-	}
-	reply, err := script.ParseMultiRelease(c.Reply, len(claims))
-	if err = c.Learn(reply.Now, false, err); err != nil {
+	v, err := script.ParseMultiRelease(reply.Value, len(claims))
+	if err = reply.Learn(v.Now, false, err); err != nil {
 		return nil, nil, err
 	}
 	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
 	for i := range all {
-		all[i].ReleaseReply, errs[i] = reply.At(i)
-		all[i].sent = c.Sent
+		all[i].ReleaseReply, errs[i] = v.At(i)
+		all[i].sent = reply.Sent
 	}
 	return all, errs, nil
 }

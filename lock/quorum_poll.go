@@ -111,7 +111,7 @@ func (t *quorumTry) ask(i int) {
 	v.claim = lk.newClaim(a)
 	ctx, cancel := t.limited(i)
 	defer cancel()
-	v.acquireReply, v.err = lk.attempt(ctx, a, v.claim, acquireParams{})
+	v.acquireReply, v.err = lk.attempt(ctx, a, v.claim, &acquireParams{})
 	if errors.Is(v.err, errNodeTimeout) {
 		a.Error(telemetry.ErrorTimeout)
 	}

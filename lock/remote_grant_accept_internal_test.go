@@ -16,7 +16,7 @@ func TestAcceptAfterHandOver(t *testing.T) {
 		m := c.Mutex("job")
 		holder := &claim{lock: &m.lock, owner: c.newOwner()}
 		cl := &claim{lock: &m.lock, owner: c.newOwner()}
-		w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
+		w := c.waits.enter(t.Context(), &m.lock, cl, &acquireParams{}, acquireReply{}, nil)
 		c.waits.mu.Lock()
 		w.q.member.Message("7 1700000000000000 -\n"+cl.owner+"\nanother:1", cl.owner)
 		c.waits.mu.Unlock()

@@ -118,7 +118,7 @@ func (ws *waitQueues) wait(
 		if s, ok := wakeupSources[attempt.why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.lock.attempt(callCtx, a, attempt.claim, attempt.params)
+		v, err := w.lock.attempt(callCtx, a, attempt.claim, &attempt.params)
 		switch {
 		case err == nil && v.Granted:
 			ws.granted(w, a, &attempt, v)

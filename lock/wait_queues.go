@@ -55,10 +55,10 @@ func (ws *waitQueues) wake(key string) {
 // enter adds a waiter to the lock's queue. seen is the reply to its first attempt, failed why there is none; both are
 // zero if it joined others that wait.
 func (ws *waitQueues) enter(
-	ctx context.Context, lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error,
+	ctx context.Context, lk *lock, claim *claim, params *acquireParams, seen acquireReply, failed error,
 ) *waiter {
 	w := &waiter{
-		lock: lk, ctx: ctx, claim: claim, params: params, signal: make(chan struct{}, 1),
+		lock: lk, ctx: ctx, claim: claim, params: *params, signal: make(chan struct{}, 1),
 		since: time.Now(), failed: failed,
 	}
 	w.failures.note(failed)

@@ -32,7 +32,7 @@ func TestEmptiedQueueDoesNotListen(t *testing.T) {
 		cl := &claim{lock: &m.lock, owner: c.newOwner()}
 
 		entered := make(chan *waiter)
-		go func() { entered <- c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil) }()
+		go func() { entered <- c.waits.enter(t.Context(), &m.lock, cl, &acquireParams{}, acquireReply{}, nil) }()
 		synctest.Wait()
 		if !c.waits.busy(m.key) {
 			t.Fatal("the waiter isn't in the queue")

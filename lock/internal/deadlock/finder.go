@@ -268,7 +268,7 @@ func (f *Finder) refused(now time.Time, err error) {
 // writeTimeout.
 func (f *Finder) call(
 	ctx context.Context, timeout, writeTimeout time.Duration,
-	args func(*script.Request), read func(*dispatch.Call) error,
+	args func(*script.Request), read func(dispatch.Reply) error,
 ) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -276,12 +276,9 @@ func (f *Finder) call(
 	c := f.cfg.Dispatcher.NewCall(telemetry.PurposeOther)
 	args(&c.Request)
 	c.WriteTimeout = writeTimeout
-	if left := f.cfg.Dispatcher.Do(ctx, c, timeout); left != nil {
-		return left
+	reply, err := f.cfg.Dispatcher.Do(ctx, c, timeout)
+	if err != nil {
+		return err
 	}
-	defer f.cfg.Dispatcher.Recycle(c)
-	if c.Err != nil {
-		return c.Err
-	}
-	return read(c)
+	return read(reply)
 }

@@ -97,8 +97,8 @@ func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	inParallel(len(names), func(i int) {
 		key := r.f.cfg.Prefix + names[i]
 		args := func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) }
-		errs[i] = r.f.call(r.ctx, callTimeout, 0, args, func(c *dispatch.Call) (err error) {
-			found[i].Mode, found[i].Owners, err = script.ParseHolders(c.Reply)
+		errs[i] = r.f.call(r.ctx, callTimeout, 0, args, func(reply dispatch.Reply) (err error) {
+			found[i].Mode, found[i].Owners, err = script.ParseHolders(reply.Value)
 			return err
 		})
 	})
@@ -155,8 +155,8 @@ func (r *reader) readWaits(owners []string) {
 		key := script.WaitsKey(r.f.cfg.Prefix, clients[i])
 		a.sent = time.Now()
 		args := func(q *script.Request) { script.WaitsReadArgs(q, key, fields) }
-		a.err = r.f.call(r.ctx, callTimeout, 0, args, func(c *dispatch.Call) (err error) {
-			a.age, a.texts, err = script.ParseWaitsRead(c.Reply, len(fields))
+		a.err = r.f.call(r.ctx, callTimeout, 0, args, func(reply dispatch.Reply) (err error) {
+			a.age, a.texts, err = script.ParseWaitsRead(reply.Value, len(fields))
 			return err
 		})
 	})

@@ -158,10 +158,10 @@ func (r *records) sendOnce(
 	r.f.budget.tokens--
 	err = r.f.call(ctx, timeout, writeWindow, func(q *script.Request) {
 		script.WaitsWriteArgs(q, key, change)
-	}, func(c *dispatch.Call) error {
-		reply, err := script.ParseWaitsWrite(c.Reply)
-		known = reply.Known
-		return c.Learn(reply.Now, reply.Late, err)
+	}, func(reply dispatch.Reply) error {
+		v, err := script.ParseWaitsWrite(reply.Value)
+		known = v.Known
+		return reply.Learn(v.Now, v.Late, err)
 	})
 	switch {
 	case err != nil:
@@ -183,5 +183,5 @@ func (r *records) enlist(now time.Time) {
 	r.f.budget.tokens--
 	_ = r.f.call(r.f.ctx, callTimeout, 0,
 		func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.f.random) },
-		func(*dispatch.Call) error { return nil })
+		func(dispatch.Reply) error { return nil })
 }

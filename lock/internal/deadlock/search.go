@@ -160,6 +160,6 @@ func (f *Finder) notify(cycles []waitgraph.Cycle) {
 	inParallel(len(channels), func(i int) {
 		_ = f.call(ctx, callTimeout, 0,
 			func(q *script.Request) { script.WaitsNotifyArgs(q, keys[i], channels[i], Notification) },
-			func(*dispatch.Call) error { return nil })
+			func(dispatch.Reply) error { return nil })
 	})
 }

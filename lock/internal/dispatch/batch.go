@@ -33,17 +33,17 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 	}
 	for _, c := range w.calls {
 		if err != nil {
-			c.Reply, c.Err = nil, err
+			c.value, c.err = nil, err
 			continue
 		}
-		text, failed := c.Reply.(string)
+		text, failed := c.value.(string)
 		if !failed {
 			continue
 		}
-		c.Reply = nil
+		c.value = nil
 		err := redisfail.ReplyError(text)
 		if !unnamed || redisfail.Classify(err).Keys == 0 {
-			c.Err = err
+			c.err = err
 			continue
 		}
 		w.node.LearnKeys(err)
@@ -53,5 +53,5 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 }
 
 func (w *worker) unpack(reply any) error {
-	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].Reply = reply })
+	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].value = reply })
 }

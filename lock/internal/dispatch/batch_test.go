@@ -238,7 +238,7 @@ func (b *bench) asBatch(w *worker) (answers []any) {
 		b.t.Fatal(err)
 	}
 	for _, c := range w.calls {
-		answers = append(answers, c.Reply)
+		answers = append(answers, c.value)
 	}
 	return answers
 }
@@ -311,8 +311,8 @@ func TestBatch_Unreadable(t *testing.T) {
 			t.Errorf("%v: %v", reply, err)
 		}
 	}
-	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.calls[0].Reply != int64(7) || w.calls[2].Reply != "text" {
-		t.Errorf("%v, %v, %v", err, w.calls[0].Reply, w.calls[2].Reply)
+	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.calls[0].value != int64(7) || w.calls[2].value != "text" {
+		t.Errorf("%v, %v, %v", err, w.calls[0].value, w.calls[2].value)
 	}
 }
 

@@ -10,20 +10,13 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Call is one run of a script. It comes from Dispatcher.NewCall and is passed to Dispatcher.Do once.
+// Call is a script to run. It comes from Dispatcher.NewCall, and Dispatcher.Do or DoAlone takes it back.
 type Call struct {
 	script.Request
-	WriteTimeout   time.Duration // not-after = Sent + WriteTimeout, if the script takes one: it writes nothing later
+	WriteTimeout   time.Duration // not-after = Reply.Sent + WriteTimeout: a script that takes one writes nothing later
 	Owner          Owner         // nil: if the caller leaves, there is nothing to clean up
 	Replicas       int           // how many must have the script's writes ...
 	ReplicaTimeout time.Duration // ... within this time
-
-	// Set by Do.
-	Sent           time.Time // just before sending; zero: it wasn't sent
-	LateWriteUntil time.Time // without a reply: the script may write until then, or later if Clock knew nothing
-	Reply          any
-	Acked          int // replicas that have the script's writes
-	Err            error
 
 	node        *Node // set by Do
 	purpose     telemetry.Purpose
@@ -33,12 +26,33 @@ type Call struct {
 	done        chan struct{}
 	over        <-chan struct{} // closed when nobody needs the call any more; nil: always needed
 	timer       *time.Timer
+
+	// Set by a worker, or by the caller that sends the call inline.
+	value          any
+	err            error
+	acked          int
+	sent           time.Time
+	lateWriteUntil time.Time
+}
+
+// Reply is what is known of a call after it has ended or its caller has left.
+type Reply struct {
+	Value any       // what the script returned
+	Sent  time.Time // just before sending; zero: it wasn't sent
+	Acked int       // replicas that have the script's writes
+
+	// MayHaveRun is for a call that failed: its script may have run, or may still run, and no Owner is told. It then
+	// writes until LateWriteUntil, or later if the node's Clock knew nothing.
+	MayHaveRun     bool
+	LateWriteUntil time.Time
+
+	node *Node
 }
 
 // Owner cleans up after the calls that are sent for it.
 type Owner interface {
-	// Abandoned is called when a call has ended whose caller left before the reply. It must not keep the call.
-	Abandoned(c *Call)
+	// Abandoned is called when a call has ended whose caller left before the reply.
+	Abandoned(reply Reply, err error)
 }
 
 // The states of a Call.
@@ -48,35 +62,47 @@ const (
 	abandoned // the caller left first
 )
 
-// NewCall returns a call without a script. Recycle takes it back, unless its caller left.
+// NewCall returns a call without a script.
 func (d *Dispatcher) NewCall(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
 	c.WriteTimeout, c.Owner, c.Replicas = 0, nil, 0
-	c.Sent, c.LateWriteUntil, c.Reply, c.Acked, c.Err = time.Time{}, time.Time{}, nil, 0, nil
+	c.sent, c.lateWriteUntil, c.value, c.acked, c.err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)
 	return c
 }
 
-// Recycle takes back a call for which Do returned nil.
-func (d *Dispatcher) Recycle(c *Call) {
+// recycle takes back a call that no worker has any more.
+func (d *Dispatcher) recycle(c *Call) {
 	c.Reset()
-	c.ctx = nil
+	c.ctx, c.value, c.err = nil, nil, nil
 	d.calls.Put(c)
 }
 
-// MayHaveRun reports whether the script of a call that failed may have run, or may still run. If only WAIT failed, the
-// script has run: then there is a reply.
-func (c *Call) MayHaveRun() bool { return c.Reply != nil || redisfail.Classify(c.Err).Unclear }
+// outcome returns what came of a call that has ended.
+func (c *Call) outcome() (Reply, error) {
+	return Reply{
+		Value: c.value, Sent: c.sent, Acked: c.acked, LateWriteUntil: c.lateWriteUntil, node: c.node,
+		// If only WAIT failed, the script has run: then there is a value.
+		MayHaveRun: c.err != nil && (c.value != nil || redisfail.Classify(c.err).Unclear),
+	}, c.err
+}
 
-// Learn learns the server's time from a reply that was parsed with err. now is 0 if the reply doesn't contain it. For a
-// late call it returns ErrLate.
-func (c *Call) Learn(now int64, late bool, err error) error {
+// tellOwner tells the owner of a call whose caller has left.
+func (c *Call) tellOwner() {
+	if c.Owner != nil {
+		c.Owner.Abandoned(c.outcome())
+	}
+}
+
+// Learn learns the server's time from a reply whose value was parsed with err. now is 0 if the value doesn't contain
+// it. For a late call it returns ErrLate.
+func (r *Reply) Learn(now int64, late bool, err error) error {
 	if err != nil {
 		return err
 	}
 	if now != 0 {
-		c.node.Clock.Learn(now, c.Sent, late)
+		r.node.Clock.Learn(now, r.Sent, late)
 	}
 	if late {
 		return redisfail.ErrLate
@@ -86,13 +112,13 @@ func (c *Call) Learn(now int64, late bool, err error) error {
 
 // stamp sets the time of sending, and the not-after, which is never later than the deadline of the caller's ctx.
 func (c *Call) stamp(now time.Time) {
-	c.Sent = now
+	c.sent = now
 	if c.Expires() {
 		until := now.Add(c.WriteTimeout)
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end
 		}
 		c.SetNotAfter(c.node.Clock.At(until))
-		c.LateWriteUntil = until.Add(c.node.Clock.ahead()) // the server's clock may be behind At by that
+		c.lateWriteUntil = until.Add(c.node.Clock.ahead()) // the server's clock may be behind At by that
 	}
 }

@@ -153,18 +153,32 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 }
 
 // Do sends a call and waits until its reply arrives, ctx ends, the timeout is over or the Dispatcher closes. An inline
-// call may notice the last three late, by up to the backend's FastTimeout.
+// call may notice the last three late, by up to the backend's FastTimeout. The caller must not use c afterwards.
 //
-// If left is nil, the outcome is in c. Otherwise the caller leaves while a worker has the call: left is the cause of
-// ctx, redisfail.ErrClosed or ErrNoReply, and the caller must not use c any more. Once the call has ended, its
-// Owner.Abandoned is called, if the call was sent.
+// If the caller leaves while a worker has the call, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply.
+// Once the call has ended, its Owner.Abandoned is called, if the call was sent.
 //
 // If the deadline of ctx passes when a healthy server would have answered, the error is ErrNoReply, too.
-func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (left error) {
+func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (reply Reply, err error) {
+	unowned, writeTimeout := c.Owner == nil, c.WriteTimeout
+	if err = d.doPrepared(ctx, c, timeout); err == nil {
+		reply, err = c.outcome()
+		d.recycle(c)
+		return reply, err
+	}
+	reply.MayHaveRun = unowned // a worker may still have c
+	if writeTimeout > 0 {
+		reply.LateWriteUntil = time.Now().Add(writeTimeout) // it may have been sent, at the latest now
+	}
+	return reply, err
+}
+
+// doPrepared is do once the backend knows its servers.
+func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
 		began = time.Now()
-		if left := d.prepare(ctx, c, began, timeout); left != nil || c.Err != nil {
+		if left := d.prepare(ctx, c, began, timeout); left != nil || c.err != nil {
 			return left
 		}
 		timeout -= time.Since(began)
@@ -185,18 +199,19 @@ func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, time
 	case d.prepared.Load():
 		return nil
 	case left == nil:
-		c.Err = p.Err
+		c.err = p.err
 	}
 	return left
 }
 
-// do is Do for a call whose node is known. began is when the caller began to wait; zero: now.
+// do is Do for a call whose node is known. began is when the caller began to wait; zero: now. If left is nil, the call
+// has ended. Otherwise it isn't the caller's any more.
 func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
 	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, timeout))
 	if err != nil {
-		c.Err = err
+		c.err = err
 		return nil
 	}
 	if inline {
@@ -208,12 +223,12 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 			defer cancel()
 			c.ctx = limited
 		}
-		if d.sendInline(c); c.Err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its timeout is over
-			if c.Err = ErrNoReply; c.Owner != nil {
-				c.Owner.Abandoned(c)
-			}
+		if d.sendInline(c); c.err == nil || c.ctx.Err() == nil || ctx.Err() != nil {
+			return nil
 		}
-		return nil
+		c.err = ErrNoReply // its timeout is over
+		c.tellOwner()
+		return ErrNoReply
 	}
 
 	if began.IsZero() {
@@ -239,7 +254,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 		case <-d.closed:
 		}
 		if d.dequeue(n, c) {
-			c.Err = d.whyLeft(ctx, began, ErrBusyWorkers)
+			c.err = d.whyLeft(ctx, began, ErrBusyWorkers)
 			return nil
 		}
 		if c.state.CompareAndSwap(waiting, abandoned) {
@@ -252,9 +267,11 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 }
 
 // DoAlone sends a call in the caller's goroutine, outside a batch. It works after Close, too.
-func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
+func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) (Reply, error) {
+	defer d.recycle(c)
 	c.ctx, c.node = ctx, d.Node(c.Keys[0])
 	d.sendInline(c)
+	return c.outcome()
 }
 
 var (
@@ -266,8 +283,8 @@ var (
 
 // noteDeadline corrects the error of a call that failed because go-redis noticed the end of ctx before do did.
 func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
-	if errors.Is(c.Err, context.DeadlineExceeded) && ctx.Err() != nil {
-		c.Err = d.whyLeft(ctx, began, ErrNoReply)
+	if errors.Is(c.err, context.DeadlineExceeded) && ctx.Err() != nil {
+		c.err = d.whyLeft(ctx, began, ErrNoReply)
 	}
 }
 

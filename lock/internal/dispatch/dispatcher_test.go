@@ -138,12 +138,8 @@ func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call))
 		c := r.d.NewCall(telemetry.PurposeAcquire)
 		args(c)
 		c.WriteTimeout, c.Owner = time.Second, owner
-		if left := r.d.Do(ctx, c, time.Minute); left != nil {
-			done <- left
-			return
-		}
-		done <- c.Err
-		r.d.Recycle(c)
+		_, err := r.d.Do(ctx, c, time.Minute)
+		done <- err
 	}()
 	synctest.Wait()
 	return done
@@ -312,7 +308,7 @@ func TestDispatcher_IdleWorkers(t *testing.T) {
 // owner records the calls that it is told of.
 type owner struct{ told []any }
 
-func (o *owner) Abandoned(c *Call) { o.told = append(o.told, c.Reply, c.Err) }
+func (o *owner) Abandoned(r Reply, err error) { o.told = append(o.told, r.Value, err) }
 
 // A call whose caller leaves before it is sent isn't sent. The reply to one that was sent goes to its owner.
 func TestDispatcher_CallerLeaves(t *testing.T) {

@@ -68,12 +68,11 @@ func (r *rig) crowd(callers int, d time.Duration) []int {
 			for ctx.Err() == nil {
 				c := r.d.NewCall(telemetry.PurposeAcquire)
 				script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: fmt.Sprint("a:", i)}, Owner: "me", Lease: int64(60_000)})
-				if left := r.d.Do(context.Background(), c, time.Minute); left != nil {
-					r.t.Errorf("a call wasn't answered: %v", left)
+				if _, err := r.d.Do(context.Background(), c, time.Minute); err != nil {
+					r.t.Errorf("a call wasn't answered: %v", err)
 					return
 				}
 				made[i]++
-				r.d.Recycle(c)
 			}
 		})
 	}

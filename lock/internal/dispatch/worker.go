@@ -174,14 +174,14 @@ func (d *Dispatcher) runBatch(w *worker) {
 	began := time.Now()
 	d.dispatch(w)
 	w.took = 0 // neither a failure nor a wait for replicas says anything about the round-trip time
-	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
+	if len(w.calls) > 0 && w.calls[0].err == nil && w.calls[0].Replicas == 0 {
 		w.took = time.Since(began)
 	}
 	for _, c := range w.calls {
 		if c.state.CompareAndSwap(waiting, answered) {
 			c.done <- struct{}{}
-		} else if c.Owner != nil && !c.Sent.IsZero() {
-			c.Owner.Abandoned(c)
+		} else if !c.sent.IsZero() {
+			c.tellOwner()
 		}
 	}
 	clear(w.calls)
@@ -212,8 +212,8 @@ func (d *Dispatcher) recoverPanic(calls ...*Call) {
 	if v := recover(); v != nil {
 		d.panicked(v, debug.Stack())
 		for _, c := range calls {
-			if c.Reply == nil && c.Err == nil { // otherwise it was answered before another call's retry panicked
-				c.Err = &redisfail.PanicError{Value: v}
+			if c.value == nil && c.err == nil { // otherwise it was answered before another call's retry panicked
+				c.err = &redisfail.PanicError{Value: v}
 			}
 		}
 	}
@@ -224,7 +224,7 @@ func (d *Dispatcher) sendPreparation(c *Call) {
 	if d.prepared.Load() {
 		return
 	}
-	if c.Err = d.backend.Prepare(c.ctx, c.Keys[0]); c.Err == nil && !d.prepared.Swap(true) {
+	if c.err = d.backend.Prepare(c.ctx, c.Keys[0]); c.err == nil && !d.prepared.Swap(true) {
 		close(d.ready)
 	}
 }
@@ -233,16 +233,16 @@ func (d *Dispatcher) sendPreparation(c *Call) {
 func (d *Dispatcher) send(c *Call) {
 	c.stamp(time.Now())
 	if c.Replicas > 0 {
-		c.Reply, c.Acked, c.Err = d.evalWait(c)
+		c.value, c.acked, c.err = d.evalWait(c)
 	} else {
-		c.Reply, c.Err = d.Eval(c.ctx, c.purpose, c.Call)
+		c.value, c.err = d.Eval(c.ctx, c.purpose, c.Call)
 		lastRTT := int64(0) // a failure says nothing about how long the next call takes
-		if c.Err == nil {
-			lastRTT = max(int64(time.Since(c.Sent)), 1)
+		if c.err == nil {
+			lastRTT = max(int64(time.Since(c.sent)), 1)
 		}
 		c.node.lastRTT.Store(lastRTT)
 	}
-	if c.Err != nil && redisfail.MovedElsewhere(c.Err) {
+	if c.err != nil && redisfail.MovedElsewhere(c.err) {
 		d.backend.Moved(c.ctx)
 	}
 }
@@ -266,11 +266,11 @@ func (d *Dispatcher) sendAll(w *worker) {
 			calls[i] = c.Call
 		}
 		for i, r := range d.evalEach(ctx, calls, func(i int) telemetry.Purpose { return each[i].purpose }) {
-			each[i].Reply, each[i].Err = r.Reply, r.Err
+			each[i].value, each[i].err = r.Reply, r.Err
 		}
 	}
 	for _, c := range w.calls {
-		if c.Err != nil && redisfail.MovedElsewhere(c.Err) {
+		if c.err != nil && redisfail.MovedElsewhere(c.err) {
 			d.backend.Moved(ctx)
 			break
 		}
