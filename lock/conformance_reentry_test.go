@@ -103,7 +103,7 @@ func joins(t *testing.T, w *world) {
 	_, err := answered(t.Context(), w.rival(w.client(), "a"))
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, outer)
-	free(t, try(t, w.lock(w.client(), "a")))
+	free(t, w.takeFreed(w.lock(w.client(), "a").TryLock))
 }
 
 func innerCtxEnds(t *testing.T, w *world) {

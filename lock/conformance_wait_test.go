@@ -197,7 +197,7 @@ func waitZero(t *testing.T, w *world) {
 	_, err := m.Lock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, l)
-	free(t, granted(t, begin(context.Background(), m)))
+	free(t, w.takeFreed(m.Lock))
 }
 
 func waitDoesNotBoundTheLease(t *testing.T, w *world) {

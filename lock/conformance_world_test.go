@@ -102,6 +102,21 @@ func (w *world) client(opts ...lock.Option) *lock.Client {
 	return clients[0]
 }
 
+// takeFreed takes a lock whose holder has released it, after others had asked for it in vain. Of a Quorum a slow node may still have what it
+// granted one of them too late, for a moment.
+func (w *world) takeFreed(take func(context.Context) (*lock.Lease, error)) (l *lock.Lease) {
+	w.t.Helper()
+	var err error
+	eventually(w.t, patience, func() bool {
+		l, err = take(context.Background())
+		return err == nil || !w.kind.quorum
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
 // silent drops what clients log: their losses are meant.
 var silent = slog.New(slog.DiscardHandler)
 
