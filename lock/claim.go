@@ -15,6 +15,7 @@ type claim struct {
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // until when a lost call may take the lock; nil: no reply was lost
 	waitEntry   atomic.Pointer[string]    // that the wait set may have; nil: none
+	update      *counterUpdate            // what it does to a counter, instead of asking for a lock; nil for most
 }
 
 // newClaim returns a claim with an owner that no other claim has had.

@@ -52,13 +52,13 @@ func (cl *claim) cleanUpRefused() {
 
 func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	lk := cl.lock
-	if lk.kind.release == nil { // acquires of this kind leave nothing in Redis
+	if lk.kind.release == nil && cl.update == nil { // acquires of this kind leave nothing in Redis
 		return
 	}
-	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
+	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent, update: cl.update}
 	copied.SetWaitEntry(cl.WaitEntry())
 	t.Node, t.Timeout = lk.c.backend.Node(lk.key), lk.cfg.ttl()
-	if lk.kind.usesReceipts {
+	if cl.usesReceipts() {
 		t.Timeout = receiptTimeout
 	}
 	t.Remove = func(ctx context.Context) error {

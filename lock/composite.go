@@ -48,7 +48,7 @@ type member struct {
 func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
 	cl := &compositeLease{
 		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size,
-		nodes: locks[0].kind == quorumKind,
+		nodes: locks[0].kind.ofOneNode,
 	}
 	cl.handle.target, cl.handle.parent = cl, locks[0].parentOf(ctx)
 	return cl

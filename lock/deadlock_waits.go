@@ -49,7 +49,7 @@ func (w graphWaiter) Describe() (waitgraph.Wait, []deadlock.Lease) {
 	var leases []deadlock.Lease
 	known := make(map[*grant]bool)
 	add := func(h grantHandle) {
-		if h.g.client() == lk.c && h.g.lock.kind != quorumKind && !known[h.g] {
+		if h.g.client() == lk.c && !h.g.lock.kind.ofOneNode && !known[h.g] {
 			known[h.g] = true
 			leases = append(leases, graphLease{h})
 		}

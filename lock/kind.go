@@ -40,10 +40,9 @@ type kind struct {
 	retakable        bool // a caller may hold it several times
 	wakesNextOnGrant bool // after the grant to a waiter, or when a waiter leaves, there may be enough for the next
 	grantsAllWaiters bool // a grant to one waiter is a grant to all
-	usesReceipts     bool // its operations change a counter and leave a receipt: see receipts.go
-	isCounterUpdate  bool // release is such an operation
-	amount           int  // ... with this argument
+	usesReceipts     bool // it takes from a counter, and leaves a receipt: see receipts.go
 	leaseless        bool // what it grants has no lease
+	ofOneNode        bool // it is part of a Quorum's lock, and alone grants nothing
 
 	number    string // what its key holds, if not the hash of a lock
 	refusal   string // why an acquire was refused, if not because of a holder
@@ -110,14 +109,6 @@ func (lk *lock) counter() any {
 		return script.JavaCounter(lk.key)
 	}
 	return lk.c.counters.Of(lk.c.cfg.prefix, lk.key)
-}
-
-// spent returns receipts that the next operation deletes.
-func (lk *lock) spent() []string {
-	if !lk.kind.usesReceipts {
-		return nil
-	}
-	return lk.c.receipts.take(lk.key)
 }
 
 // member returns the claim's owner as Redis stores it.

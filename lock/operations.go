@@ -51,7 +51,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent,
 			Publish: o.backend.Traits().Publish, Keep: params.placeTTL, Under: params.writer, Waited: params.waited,
-			Permits: params.permits, Spent: claim.lock.spent(),
+			Permits: params.permits, Spent: claim.spent(),
 		}
 		inWaitSet := params.entries.Add != "" && !oneKey && !noWaitSet
 		if inWaitSet {
@@ -141,7 +141,7 @@ func (o *operations) releaseWithRetry(
 	if f.Refused != nil {
 		rel.Error(redisfail.Classify(f.Refused).Kind)
 	}
-	if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && !claim.lock.kind.isCounterUpdate {
+	if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && claim.update == nil {
 		// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
 		return releaseReply{unconfirmed: true, sent: f.sent}, nil
 	}
@@ -181,10 +181,12 @@ func (o *operations) sendRelease(
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
 		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand,
-		Amount: kind.amount, Spent: claim.lock.spent(),
+		Spent: claim.spent(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
 	switch next := params.next; {
+	case claim.update != nil:
+		releaser, args.Amount = claim.update.script, claim.update.amount
 	case isAhead(params.keepUntil):
 		releaser, args.Keep = kind.retain,
 			max(time.Until(params.keepUntil), 0).Truncate(time.Millisecond)+time.Millisecond
@@ -210,7 +212,7 @@ func (o *operations) sendRelease(
 	if err != nil {
 		if reply.MayHaveRun {
 			expires = reply.LateWriteUntil
-			if kind.isCounterUpdate {
+			if claim.update != nil {
 				claim.noteLateWrite(expires)
 			}
 		}

@@ -23,7 +23,11 @@ func nodeTimeout(lease time.Duration) time.Duration {
 }
 
 // quorumKind is the kind of a lock at one node: a Mutex with another name.
-var quorumKind = mutexKind.named("quorum")
+var quorumKind = func() *kind {
+	k := mutexKind.named("quorum")
+	k.ofOneNode = true
+	return k
+}()
 
 // Quorum takes locks at the majority of several independent Redis servers: the Redlock algorithm.
 //

@@ -36,7 +36,7 @@ func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)
 
 // add notes that the reply to a claim has arrived. If no earlier call may be in flight, its receipt is spent.
 func (r *receipts) add(claim *claim) {
-	if !claim.lock.kind.usesReceipts || claim.mayWriteLate() {
+	if !claim.usesReceipts() || claim.mayWriteLate() {
 		return
 	}
 	key := claim.lock.key
@@ -66,14 +66,27 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// counterUpdate returns the claim of an operation that changes the counter. It takes effect once, however often it is
-// sent. Operations and the cleanup treat it as a release.
+// counterUpdate changes a counter. Operations and the cleanup treat it as a release.
+type counterUpdate struct {
+	script *script.Releaser
+	amount int
+}
+
+// counterUpdate returns a claim that changes the counter. It takes effect once, however often it is sent.
 func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
-	k := *lk.kind
-	k.release, k.amount, k.usesReceipts, k.isCounterUpdate = s, amount, true, true
 	op := *lk
-	op.kind, op.cfg = &k, lk.cfg.patient()
-	return &claim{lock: &op, owner: lk.c.newOwner()}
+	op.cfg = lk.cfg.patient()
+	return &claim{lock: &op, owner: lk.c.newOwner(), update: &counterUpdate{script: s, amount: amount}}
+}
+
+func (cl *claim) usesReceipts() bool { return cl.update != nil || cl.lock.kind.usesReceipts }
+
+// spent returns receipts that the claim's next call deletes.
+func (cl *claim) spent() []string {
+	if !cl.usesReceipts() {
+		return nil
+	}
+	return cl.lock.c.receipts.take(cl.lock.key)
 }
 
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it, unless
