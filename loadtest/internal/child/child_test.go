@@ -23,20 +23,22 @@ type reply struct {
 
 // talker is a child that runs here.
 type talker struct {
-	t   *testing.T
-	in  *io.PipeWriter
-	out *json.Decoder
-	end chan int
+	t    *testing.T
+	in   *io.PipeWriter
+	out  *json.Decoder
+	rest io.Reader // what out hasn't read yet
+	end  chan int
 }
 
 func start(t *testing.T, cfg child.Config) *talker {
 	t.Helper()
 	theirIn, in := io.Pipe()
 	out, theirOut := io.Pipe()
-	c := &talker{t, in, json.NewDecoder(out), make(chan int, 1)}
+	c := &talker{t, in, json.NewDecoder(out), out, make(chan int, 1)}
 	go func() {
-		c.end <- child.Main(theirIn, theirOut)
+		code := child.Main(theirIn, theirOut)
 		_ = theirOut.Close()
+		c.end <- code
 	}()
 	c.send(cfg)
 	return c
@@ -63,6 +65,7 @@ func (c *talker) ask(what string) child.Reading {
 func (c *talker) finish() {
 	c.t.Helper()
 	_ = c.in.Close()
+	_, _ = io.Copy(io.Discard, c.rest) // a Decoder may leave the end of the last line, for which the child waits
 	if code := <-c.end; code != 0 {
 		c.t.Errorf("exit code %d", code)
 	}

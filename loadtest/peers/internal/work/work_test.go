@@ -1,7 +1,6 @@
 package work_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,13 +29,15 @@ type child struct {
 	in  *io.PipeWriter
 	out *json.Decoder
 	end chan int
+
+	rest io.Reader // what out hasn't read yet
 }
 
 func start(t *testing.T, cfg work.Config) *child {
 	t.Helper()
 	theirIn, in := io.Pipe()
 	out, theirOut := io.Pipe()
-	c := &child{t: t, cfg: cfg, in: in, out: json.NewDecoder(bufio.NewReader(out)), end: make(chan int, 1)}
+	c := &child{t: t, cfg: cfg, in: in, out: json.NewDecoder(out), rest: out, end: make(chan int, 1)}
 	go func() {
 		code := work.Main(theirIn, theirOut)
 		_ = theirOut.Close()
@@ -82,6 +83,7 @@ func (c *child) reply() reply {
 // finish ends it, and gives its exit code.
 func (c *child) finish() int {
 	_ = c.in.Close()
+	_, _ = io.Copy(io.Discard, c.rest) // a Decoder may leave the end of the last line, for which the child waits
 	return <-c.end
 }
 
