@@ -2,15 +2,19 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -544,5 +548,40 @@ func TestWakeUpOfALeavingWaiterIsPassedOn(t *testing.T) {
 		cancel()
 		mustMatch(t, await(t, "the first waiter", first).err, context.Canceled)
 		free(t, granted(t, second))
+	})
+}
+
+// A try without an answer isn't a refusal because the one before was refused: the call may still take the lock, so the
+// wait goes on with another claim. Else the cleanup of that call would release what the wait was granted.
+func TestNoAnswerAfterARefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		const lease = 2 * time.Second
+		var asked atomic.Int32
+		c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if !isEval(cmd) || cmd.Args()[3] != "job" {
+				return nil
+			}
+			switch asked.Add(1) {
+			case 1:
+				return redisfail.ReplyError("READONLY You can't write against a read only replica.")
+			case 2:
+				time.Sleep(lease + time.Second) // without an answer for the lease, go-redis's timeout is longer
+			}
+			return nil
+		}}, lock.WithLease(lease))
+		l, err := c.Mutex("job").Lock(t.Context())
+		for errors.Is(err, lock.ErrUnavailable) {
+			l, err = c.Mutex("job").Lock(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lease)
+		if owner := holderOf(srv.Client(t), "job"); owner != l.Owner() || l.Err() != nil {
+			t.Errorf("held by %q, not by %q: %v", owner, l.Owner(), l.Err())
+		}
+		free(t, l)
 	})
 }

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
@@ -10,7 +11,8 @@ import (
 // lockdog's own errors aren't taken for a refusal of the server, which is waited out.
 func TestOwnErrors_AreNoRefusals(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{dispatch.ErrNoReply, dispatch.ErrBusyWorkers, errNoAnswer, errNodeTimeout, &ReplicasError{}} {
+	afterRefusal := &redisfail.RetriedError{Last: dispatch.ErrNoReply, Before: redisfail.ReplyError("READONLY x")}
+	for _, err := range []error{afterRefusal, fmt.Errorf("at a node: %w", afterRefusal), dispatch.ErrNoReply, dispatch.ErrBusyWorkers, errNoAnswer, errNodeTimeout, &ReplicasError{}} {
 		if redisfail.IsTemporaryRefusal(err) {
 			t.Errorf("%v is no reply of a server", err)
 		}

@@ -34,7 +34,7 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 			return nil
 		case last != nil && ctx.Err() != nil && !redisfail.IsUnreached(err):
 		case last != nil && noReply:
-			last = fmt.Errorf("%w, after: %w", err, last)
+			last = &redisfail.RetriedError{Last: err, Before: last}
 		default:
 			last = err
 		}

@@ -56,6 +56,24 @@ func Denied(err error) error {
 	return &DeniedError{err}
 }
 
+// RetriedError is the error of several tries of a call. It is classified like that of the last one: a refusal of the try
+// before doesn't mean that the last one ran nothing.
+type RetriedError struct{ Last, Before error }
+
+// Error implements error.
+func (e *RetriedError) Error() string { return fmt.Sprintf("%v, after: %v", e.Last, e.Before) }
+
+// Unwrap returns both errors.
+func (e *RetriedError) Unwrap() []error { return []error{e.Last, e.Before} }
+
+// lastOf returns the error of the last try.
+func lastOf(err error) error {
+	if e := (*RetriedError)(nil); errors.As(err, &e) {
+		return e.Last
+	}
+	return err
+}
+
 // NewTimeout returns a net.Error, so that it is classified like the timeouts of go-redis.
 func NewTimeout(text string) error { return &timeoutError{text} }
 

@@ -46,6 +46,7 @@ const (
 
 // Classify returns what the error of a call means.
 func Classify(err error) Failure {
+	err = lastOf(err)
 	if reply, ok := errorReply(err); ok {
 		_, f := readReply(reply.Error())
 		return f
@@ -128,5 +129,5 @@ func IsNullMessage(err error) bool {
 // errorReply returns the server's error reply in err.
 func errorReply(err error) (redis.Error, bool) {
 	var reply redis.Error
-	return reply, errors.As(err, &reply) && !errors.Is(err, redis.Nil) // no script of lockdog returns nil
+	return reply, errors.As(lastOf(err), &reply) && !errors.Is(err, redis.Nil) // no script of lockdog returns nil
 }

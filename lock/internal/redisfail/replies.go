@@ -178,6 +178,8 @@ func anyReply(err error, sought func(text string) bool) bool {
 		return false
 	case redis.Error:
 		return sought(e.Error())
+	case *RetriedError:
+		return anyReply(e.Last, sought)
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return anyReply(err, sought) })
 	}
