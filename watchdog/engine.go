@@ -36,6 +36,7 @@ type Engine struct {
 	alarms    heap[*Lease]
 	spare     []*cohort // empty cohorts to be reused
 	began     bool      // since the last pass, a lease was added when there was none
+	resting   bool      // there is no tick: the last pass found no lease, and none has been added since
 	wakeAt    int64     // the time of the next pass; never while there is nothing to do
 	lastPass  int64
 	lastSweep int64
@@ -62,6 +63,7 @@ func New(cfg Config) (*Engine, error) {
 		watches:   heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
 		unrenewed: heap[*Lease]{pos: func(l *Lease) *int32 { return &l.unrenewedPos }},
 		alarms:    heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
+		resting:   true,
 		wakeAt:    never,
 	}, nil
 }
@@ -127,10 +129,10 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 	e.setAlarm(l, s.Alarm)
 }
 
-// briefShare: a brief lease is renewed after this part (one in briefShare) of the time to its deadline.
+// briefShare: a brief lease is renewed for the first time after 1/briefShare of the time to its deadline, or earlier.
 const briefShare = 8
 
-// begin is called for each new lease. If there was none, it starts the scheduler, and the tick.
+// begin is called before a lease is added. If there is none, it starts the tick and, only once, the scheduler.
 func (e *Engine) begin() {
 	if e.leases > 0 {
 		return
@@ -141,7 +143,8 @@ func (e *Engine) begin() {
 		e.wg.Add(1)
 		go e.run()
 	}
-	if e.wakeAt == never {
+	if e.resting {
+		e.resting = false
 		e.lastPass = e.now()
 		e.wake(e.lastPass + int64(tick))
 	}

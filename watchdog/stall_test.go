@@ -154,6 +154,27 @@ func TestTickAge(t *testing.T) {
 	})
 }
 
+// A lease that comes while nothing was to be watched but a call without leases finds no old tick either.
+func TestTickAge_CallInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := newLate(t, 1)
+		sleep(x.Engine, interval-time.Second)
+		x.before = func(context.Context, *watchdog.Batch) bool { time.Sleep(3 * time.Second); return true }
+		sleep(x.Engine, 2*time.Second)
+		x.Remove(&x.locks[0].Lease)
+		sleep(x.Engine, interval)
+		watch(x.Engine, 1, nil)
+		if got := x.Stats(); !got.Ticking || got.TickAge != 0 {
+			t.Errorf("the first lease after a pause: %+v", got)
+		}
+		sleep(x.Engine, 2*watchdog.Tick)
+		if got := x.Stats().TickAge; got > watchdog.Tick {
+			t.Errorf("the tick is %v old later", got)
+		}
+	})
+}
+
 // Everything lost at one instant: nothing is forgotten though the scheduler takes it in portions.
 func TestLoseEverything(t *testing.T) {
 	t.Parallel()
