@@ -159,12 +159,13 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 }
 
 // dropForeignResults redirects leases that have moved away in the meantime, whatever the old node said: a primary that
-// was replaced may still act as one. While it isn't known where locks live, no answer counts.
+// was replaced may still act as one. While it isn't known which servers are the right ones, no answer counts.
 func (r *Renewer) dropForeignResults(ctx context.Context, b *watchdog.Batch) {
 	known := r.cfg.Backend.Follow(ctx)
 	for i := range b.Leases {
-		if !r.redirectIfMoved(b, i) && !known && b.Results[i].Err == nil {
-			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
+		res := &b.Results[i]
+		if !r.redirectIfMoved(b, i) && !known && (res.Err == nil || res.Outcome != watchdog.Failed) {
+			*res = watchdog.Result{Err: backend.ErrNotNamed}
 			r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
 		}
 	}

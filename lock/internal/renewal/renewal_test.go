@@ -1,8 +1,11 @@
 package renewal
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -49,6 +52,21 @@ func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
 	}
 }
 
+func newRenewer(t *testing.T, be *backend.Redis) (*Renewer, *telemetry.Recorder) {
+	t.Helper()
+	rec, err := telemetry.NewRecorder(telemetry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dispatch.New(dispatch.Config{Backend: be, Recorder: rec})
+	t.Cleanup(d.Close)
+	r, err := New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, rec
+}
+
 // Leases of several kinds and lengths, which a batch has in any order, are asked for kind by kind, and each gets its own result.
 func TestRenewMixedBatch(t *testing.T) {
 	t.Parallel()
@@ -59,21 +77,12 @@ func TestRenewMixedBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = be.Close() }()
-		rec, err := telemetry.NewRecorder(telemetry.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, rec := newRenewer(t, be)
 		defer rec.Close()
-		d := dispatch.New(dispatch.Config{Backend: be, Recorder: rec})
-		defer d.Close()
-		r, err := New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer r.Close()
 
 		const rounds = 3
-		b := &watchdog.Batch{Node: d.Node("").Name, Sent: time.Now()}
+		b := &watchdog.Batch{Node: r.cfg.Dispatcher.Node("").Name, Sent: time.Now()}
 		var want []watchdog.Outcome
 		for i := range rounds {
 			for n, e := range []Target{
@@ -110,6 +119,49 @@ func TestRenewMixedBatch(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("results %v, want %v: %+v", got, want, b.Results)
 		}
+	})
+}
+
+// While no Sentinel says which server is the primary, no answer of a server counts, also not that a key holds something else.
+func TestUnknownPrimary(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1"},
+			Dialer: func(context.Context, string, string) (net.Conn, error) { <-over; return nil, io.EOF },
+		})
+		be, err := backend.NewRedis(rdb, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, rec := newRenewer(t, be)
+		results := []watchdog.Result{
+			{Outcome: watchdog.Renewed}, {Outcome: watchdog.Missing}, {Outcome: watchdog.Taken},
+			{Outcome: watchdog.Taken, Err: redisfail.ReplyError("WRONGTYPE")},
+		}
+		b := &watchdog.Batch{Results: append(slices.Clone(results), watchdog.Result{Err: redisfail.ErrLate})}
+		for range b.Results {
+			l := &testLease{entry: Target{Key: "job"}}
+			r.Watch(&l.Lease, watchdog.Spec{TTL: time.Hour, Sent: time.Now(), Holder: l})
+			b.Leases = append(b.Leases, &l.Lease)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r.dropForeignResults(ctx, b)
+		for i, want := range results {
+			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrNotNamed) {
+				t.Errorf("%+v counts as %+v", want, got)
+			}
+		}
+		if got := b.Results[len(results)]; got.Err != redisfail.ErrLate {
+			t.Errorf("a failure became %+v", got)
+		}
+		close(over)
+		time.Sleep(time.Minute) // until go-redis has given up its dialing
+		r.Close()
+		rec.Close()
+		_ = errors.Join(be.Close(), rdb.Close())
 	})
 }
 
