@@ -136,6 +136,19 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
+// ForcedBy returns the client id of the process that called ForceUnlock, at most 1,024 bytes of it. It is "" if Cause
+// isn't CauseForced.
+func (e *LostError) ForcedBy() string {
+	var forced forcedError
+	_ = errors.As(e.err, &forced)
+	return string(forced)
+}
+
+// forcedError says which client called ForceUnlock.
+type forcedError string
+
+func (e forcedError) Error() string { return fmt.Sprintf("ForceUnlock by %q", string(e)) }
+
 // Unwrap returns the reason, nil if there is no more to say than Cause: the last error of a renewal, an error that
 // names the client of a ForceUnlock, the *CanceledError of a lease that ran out because canceled leases aren't renewed,
 // or the losses of a Multi's or Quorum's members.

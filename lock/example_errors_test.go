@@ -81,13 +81,13 @@ func ExampleLostError() {
 	var lost *lock.LostError
 	switch {
 	case errors.As(err, &lost) && lost.Cause == lock.CauseForced:
-		fmt.Println("somebody wants it to stop:", lost.Name)
+		fmt.Println("somebody wants it to stop:", lost.Name, lost.ForcedBy() != "")
 	case errors.As(err, &lost):
 		fmt.Println("begin again:", lost.Cause)
 	}
 
 	// Output:
-	// somebody wants it to stop: import:nightly
+	// somebody wants it to stop: import:nightly true
 }
 
 // The program is told to stop while it works. The lock is ours yet, for what is left of the lease: time to save what is done.

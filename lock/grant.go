@@ -213,7 +213,7 @@ func (g *grant) noteForced(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.ensureExtra()
-	r.forced, r.forcedAt = fmt.Errorf("ForceUnlock by %.*q", maxTextBytes, by), time.Now()
+	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
 }
 
 // check ends the grant if it has expired by the clock.

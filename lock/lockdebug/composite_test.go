@@ -164,7 +164,7 @@ func TestRedaction(t *testing.T) {
 		r.page = lockdebug.Handler(lockdebug.Options{
 			Clients: []*lock.Client{r.srv.Client()}, RedactName: hidden("hidden", names), RedactOwner: hidden("secret", owners),
 		})
-		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "short:4711", "id"}, lock.WithLease(6*time.Second))
+		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "forced:4711", "short:4711", "id"}, lock.WithLease(6*time.Second))
 		m, err := r.srv.Client().Multi([]string{"cart:4711", "pay:4711"}).TryLock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -173,12 +173,15 @@ func TestRedaction(t *testing.T) {
 		r.wait("pay:4711")
 		r.srv.Lose("lost:4711", lock.CauseTaken)
 		r.srv.Lose("cart:4711", lock.CauseMissing)
+		if _, err := r.srv.NewClient(lock.WithClientID("operator-4711")).Mutex("forced:4711").ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(time.Second)
 		r.srv.FailRenewals(fmt.Errorf(`ERR key 4711 of tenant-4711: lock "id", %w`, errors.Join(
 			&lock.HeldError{Name: "other:4711", Owner: "java-4711"}, &lock.HeldError{Name: "another:4711", Owner: "go-4711"})))
 		time.Sleep(3 * time.Second)
 		d := r.json("?per=1000")
-		if d.Summary.Failing == 0 || d.Ended.Total != 2 || d.Waiting.Total != 1 || len(names) < 8 || len(owners) < 5 {
+		if d.Summary.Failing == 0 || d.Ended.Total != 3 || d.Waiting.Total != 1 || len(names) < 8 || len(owners) < 5 {
 			t.Fatalf("%+v, %d names, %d owners", d.Summary, len(names), len(owners))
 		}
 		all := ask(r.page, http.MethodGet, "/?format=json").Body.String()

@@ -87,6 +87,7 @@ func (r *redactor) learn(err error) {
 		r.names.replace(e.Name)
 	case *lock.LostError:
 		r.names.replace(e.Name)
+		r.owners.replace(e.ForcedBy())
 	case *lock.CanceledError:
 		r.names.replace(e.Name)
 	}
