@@ -70,7 +70,7 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 			}
 		}
 		then(func() {
-			one.Waiting += int(size.Val()) - len(channels)
+			one.Waiting += max(int(size.Val())-len(channels), 0) // one may have entered between the two answers
 			for i, z := range entries.Val() {
 				if !gone(listening, channels[i]) {
 					owner, traceparent := script.ParseEntry(z.Member.(string))
@@ -89,7 +89,7 @@ func gone(listening []*redis.MapStringIntCmd, channel string) bool {
 		switch {
 		case redis.HasErrorPrefix(cmd.Err(), "NOPERM"), cmd.Val()[channel] > 0:
 			return false
-		case cmd.Err() == nil: // an error: the server doesn't know the subcommand
+		case cmd.Err() == nil: // otherwise the server doesn't know the subcommand, and hasn't said anything
 			asked = true
 		}
 	}
