@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
@@ -119,15 +120,20 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 	case err == nil && v.Granted:
 		return claim, v, nil
 	case err == nil:
-		refusal := v.held(lk.name)
-		refusal.refusal = lk.kind.refuses(refusal.Remaining)
-		return nil, v, refusal
+		return nil, v, lk.heldError(*v.held(lk.name))
 	case claim.mayWriteLate(): // a lost request may have taken the lock, or still take it
 		claim.cleanUp()
 	case params.placeTTL > 0: // the claim may have a place in Redis's queue
 		claim.cleanUpRefused()
 	}
 	return nil, v, err
+}
+
+// heldError returns the error of a call that found the lock held.
+func (lk *lock) heldError(held HeldError) *HeldError {
+	held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
+	held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
+	return &held
 }
 
 // waitInLine waits at the end of the lock's queue in this client. seen and failed are the reply and the error of the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
@@ -124,9 +123,6 @@ func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
 func (lk *lock) wrap(op string, err error) error {
 	if errors.Is(err, ErrInvalid) { // its text has the name
 		return err
-	}
-	if held := (*HeldError)(nil); errors.As(err, &held) {
-		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
 	}
 	if foreign := lk.foreign(op, err); foreign != nil {
 		return foreign

@@ -114,7 +114,7 @@ func (t *multiTry) inOneScript() error {
 		if t.wait {
 			return nil
 		}
-		return j.held(locks[at].name)
+		return locks[at].heldError(*j.held(""))
 	case sctx.Err() != nil:
 		return err
 	case wantsOneByOne(err):

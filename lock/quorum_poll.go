@@ -314,7 +314,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 			t.acquires[i].BlockedBy(v.Owner, v.Traceparent)
 			t.record.acquire.BlockedBy(v.Owner, v.Traceparent)
 			if held == nil {
-				held, trace = v.held(t.m.name), v.Traceparent
+				held, trace = t.m.locks[i].heldError(*v.held("")), v.Traceparent
 			}
 			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
 				held.Remaining = v.Remaining

@@ -16,7 +16,7 @@ type quorumQueue struct {
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
-	seen    HeldError // who held the lock when the head last asked; without the name
+	seen    HeldError // who held the lock when the head last asked
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
 
@@ -159,7 +159,7 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, tracepare
 			queue.nodes[i].nodeState = s
 		}
 		if holder != nil {
-			queue.seen, queue.trace = HeldError{Owner: holder.Owner, Remaining: holder.Remaining}, traceparent
+			queue.seen, queue.trace = *holder, traceparent
 		}
 	}
 	seen := queue.seen

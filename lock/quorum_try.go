@@ -173,7 +173,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		case l != nil:
 			held := nodeState{free: time.Now().Add(cfg.ttl())}
 			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)),
-				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
+				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -121,6 +122,24 @@ func TestHeldByThisProcess(t *testing.T) {
 		mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "held by this process, as")
 		if err := errorOf(other.Mutex("job").TryLock(t.Context())); err == nil || strings.Contains(err.Error(), "this process") {
 			t.Errorf("another client with the same id: %v", err)
+		}
+		free(t, l)
+	})
+}
+
+// An error that is the cause of a ctx belongs to the call that returned it: others return it, and don't change it.
+func TestHeldErrorAsCause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c, other := openTapped(t, srv, fakeredis.Tap{}), openTapped(t, srv, fakeredis.Tap{})
+		l := try(t, c.Mutex("job"))
+		held := errorOf(c.Mutex("job").TryLock(t.Context()))
+		text := held.Error()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(held)
+		if err := errorOf(other.Mutex("report").TryLock(ctx)); !errors.Is(err, held) || held.Error() != text {
+			t.Errorf("%v; %q was %q", err, held, text)
 		}
 		free(t, l)
 	})

@@ -276,17 +276,17 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 func (w *waiter) stopped(cause error) error {
 	ws := w.lock.c.waits
 	ws.mu.Lock()
-	held := HeldError{}
+	var seen HeldError
 	if w.q != nil {
-		held = w.q.seen.HeldError
+		seen = w.q.seen.HeldError
 	}
-	held.Name, held.refusal = w.lock.name, w.lock.kind.refuses(held.Remaining)
 	ws.mu.Unlock()
+	held := w.lock.heldError(seen)
 	switch {
 	case w.failed != nil: // whether the lock is held is unknown
 		return errors.Join(cause, w.failed)
 	case cause != nil:
-		return &waitError{held: &held, cause: cause}
+		return &waitError{held: held, cause: cause}
 	}
-	return &held
+	return held
 }
