@@ -198,7 +198,7 @@ func (lk *lock) attempt(
 		a.Error(telemetry.ErrorTimeout)
 	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
-		claim.undo()
+		claim.undo(ctx)
 		return acquireReply{}, &ReplicasError{
 			Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.replicaWait,
 		}

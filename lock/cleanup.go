@@ -17,11 +17,12 @@ func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
 
-// undo releases a grant that nobody will get. It waits for Redis for a second (cleanup.Timeout). If that isn't enough,
-// cleanUp goes on.
-func (cl *claim) undo() { cl.undoWithin(telemetry.Untraced(context.Background()), cleanup.Timeout) }
+// undo releases a grant that nobody will get. It waits for Redis until ctx ends, and for a second at most
+// (cleanup.Timeout). If the release fails, or a delayed call of the claim may still take the lock, cleanUp goes on in
+// the background.
+func (cl *claim) undo(ctx context.Context) { cl.undoWithin(telemetry.Untraced(ctx), cleanup.Timeout) }
 
-// undoWithin is undo that waits until ctx ends, or for timeout.
+// undoWithin is undo with another timeout, and traced.
 func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, false); err != nil || cl.mayWriteLate() {
 		cl.cleanUp()

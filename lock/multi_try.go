@@ -132,7 +132,7 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 	if j.acked < cfg.replicas {
 		var all sync.WaitGroup
 		for _, claim := range claims {
-			all.Go(claim.undo)
+			all.Go(func() { claim.undo(t.ctx) })
 		}
 		all.Wait()
 		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}

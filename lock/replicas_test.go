@@ -151,6 +151,38 @@ func TestWithReplicasRefused_CallerLeft(t *testing.T) {
 	}
 }
 
+// A call that gives back what too few replicas have ends with its ctx, also if Redis doesn't answer.
+func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
+	t.Parallel()
+	for name, describe := range map[string]func(c *lock.Client) lock.Locker{
+		"Mutex": func(c *lock.Client) lock.Locker { return c.Mutex("job", lock.WithReplicas(1, time.Millisecond)) },
+		"Multi": func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}, lock.WithReplicas(1, time.Millisecond)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				rdb, wire := throughProxy(t, srv)
+				c := open(t, rdb, lock.WithLease(time.Hour))
+				free(t, try(t, c.Mutex("before"))) // the server knows the scripts
+				free(t, try(t, c.Multi([]string{"before", "and after"})))
+				release, both := wire.script("release", "job"), wire.script("batch", "job")
+				wire.set(redistest.ReplyTo(redistest.Delay(3*time.Second), func(c redistest.Chunk) bool { return release(c) || both(c) }))
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				_, err := describe(c).TryLock(ctx)
+				if took := time.Since(start); err == nil || took > 350*time.Millisecond { // see GUARANTEES
+					t.Errorf("%v, after %v", err, took)
+				}
+				time.Sleep(10 * time.Second)
+				if n := srv.Client(t).Exists(t.Context(), "job", "other").Val(); n != 0 {
+					t.Error("it is held by nobody")
+				}
+			})
+		})
+	}
+}
+
 // TestWithReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
 func TestWithReplicasWhileSlotMoves(t *testing.T) {
 	t.Parallel()

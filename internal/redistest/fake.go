@@ -99,6 +99,10 @@ func (f *Fake) execute(p *server.Peer, cmd string, args ...string) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.executed[strings.ToLower(cmd)]++
+	if cmd == "WAIT" { // miniredis lacks it. There are no replicas
+		p.WriteInt(0)
+		return true
+	}
 	return false
 }
 
