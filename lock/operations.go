@@ -40,6 +40,7 @@ func (v *acquireReply) held(name string) *HeldError {
 type releaseReply struct {
 	script.ReleaseReply
 	unconfirmed bool      // an earlier try, whose reply was lost, has released it
+	repeatable  bool      // the last try failed, and another one may succeed
 	sent        time.Time // before the request left
 }
 
@@ -115,7 +116,7 @@ func (o *operations) releaseWithRetry(
 	ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams,
 ) (releaseReply, error) {
 	var f releaseReply
-	unclear := false
+	unclear, repeatable := false, false
 	err := retry(ctx, 0, deadline, func() error {
 		var expires time.Time
 		var err error
@@ -125,7 +126,7 @@ func (o *operations) releaseWithRetry(
 		}
 		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
-		unclear = unclear || what.Unclear
+		unclear, repeatable = unclear || what.Unclear, what.Retry
 		if params.next != nil {
 			params.next.failed(expires)
 			params.next = nil
@@ -136,7 +137,7 @@ func (o *operations) releaseWithRetry(
 		return err
 	})
 	if err != nil {
-		return releaseReply{}, err
+		return releaseReply{repeatable: repeatable}, err
 	}
 	if f.Refused != nil {
 		rel.Error(redisfail.Classify(f.Refused).Kind)

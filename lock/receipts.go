@@ -98,7 +98,7 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim,
 		lk.c.receipts.add(claim)
 		return f.Outcome == script.Done, nil
 	}
-	if keepOn && (ctx.Err() != nil || redisfail.Classify(err).Retry) {
+	if keepOn && f.repeatable {
 		claim.cleanUpOnce()
 	}
 	return false, err

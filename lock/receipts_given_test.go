@@ -3,12 +3,17 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // What is given comes to be, whatever Redis does meanwhile.
@@ -48,6 +53,34 @@ func TestGivenAfterAnOutage(t *testing.T) {
 		}
 		must(t, "Wait", c.Latch("gate").Wait(ctx))
 		always(t, 300*time.Millisecond, func() bool { return rdb.Get(ctx, "pool").Val() == "0" })
+	})
+}
+
+// What Redis has refused for good wasn't done and isn't repeated, also if ctx ends at that moment: the caller may repeat it.
+func TestRefusedAsTheContextEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		refuse := false
+		c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if !refuse || !isEval(cmd) {
+				return nil
+			}
+			refuse = false
+			cancel()
+			return redisfail.ReplyError("OOM command not allowed when used memory > 'maxmemory'.")
+		}})
+		pool := c.UnleasedSemaphore("pool")
+		must(t, "Release", pool.Release(ctx, 1))
+		refuse = true
+		if err := pool.Release(ctx, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		if n, err := pool.Available(t.Context()); n != 1 || err != nil {
+			t.Errorf("%d permits, %v: what was refused was done later", n, err)
+		}
 	})
 }
 

@@ -156,7 +156,9 @@ func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
 	t.Parallel()
 	for name, describe := range map[string]func(c *lock.Client) lock.Locker{
 		"Mutex": func(c *lock.Client) lock.Locker { return c.Mutex("job", lock.WithReplicas(1, time.Millisecond)) },
-		"Multi": func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}, lock.WithReplicas(1, time.Millisecond)) },
+		"Multi": func(c *lock.Client) lock.Locker {
+			return c.Multi([]string{"job", "other"}, lock.WithReplicas(1, time.Millisecond))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

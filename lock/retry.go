@@ -32,7 +32,7 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 		switch {
 		case err == nil:
 			return nil
-		case last != nil && ctx.Err() != nil && !redisfail.IsUnreached(err):
+		case last != nil && ctx.Err() != nil && failureOf(ctx, err).Unclear:
 		case last != nil && noReply:
 			last = &redisfail.RetriedError{Last: err, Before: last}
 		default:
@@ -46,12 +46,18 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 	}
 }
 
-// failureOf classifies the error of a try. If ctx has ended, the error may say only that: it counts as no reply.
+// failureOf classifies the error of a try. One that only says that ctx has ended counts as no reply.
 func failureOf(ctx context.Context, err error) redisfail.Failure {
-	if ctx.Err() != nil {
+	if endedBy(ctx, err) {
 		err = dispatch.ErrNoReply
 	}
 	return redisfail.Classify(err)
+}
+
+// endedBy reports whether err is why ctx has ended.
+func endedBy(ctx context.Context, err error) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && (errors.Is(err, cause) || errors.Is(err, ctx.Err()))
 }
 
 // cutOff returns the error of an operation that failed. If ctx has ended, its cause goes first.
@@ -60,7 +66,7 @@ func cutOff(ctx context.Context, failed error) error {
 	if cause == nil {
 		return failed
 	}
-	if errors.Is(failed, cause) || errors.Is(failed, ctx.Err()) {
+	if endedBy(ctx, failed) {
 		return cause
 	}
 	return fmt.Errorf("%w, after: %w", cause, failed)
