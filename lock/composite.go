@@ -155,7 +155,7 @@ func (cl *compositeLease) evaluate() {
 		go func(r *record, err error) {
 			cl.cancelMembers(ReasonContext, err)
 			if r != nil {
-				r.ended(err, canceled)
+				r.ended(cl, err, canceled)
 			}
 		}(cl.record, cl.err)
 	case cl.handle.cause == nil && cl.size-cl.canceled < cl.need:
@@ -189,7 +189,7 @@ func (cl *compositeLease) setRecord(r *record) {
 		r.canceled(cl, canceled)
 	}
 	if err != nil {
-		r.ended(err, canceled)
+		r.ended(cl, err, canceled)
 	}
 }
 

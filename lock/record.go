@@ -24,7 +24,7 @@ type record struct {
 
 	mu       sync.Mutex
 	cl       *compositeLease // the first that was granted
-	handles  int             // composites that aren't released: cl, and those that joined all of its members
+	handles  int             // composites that are neither released nor ended: cl, and those that joined all of its members
 	hasEnded bool            // its end was reported
 }
 
@@ -87,8 +87,21 @@ func (r *record) canceled(cl *compositeLease, err *CanceledError) {
 	}
 }
 
-// ended is called when too few members are left. canceled is how the composite was canceled before, nil if it wasn't.
-func (r *record) ended(err error, canceled *CanceledError) {
+// ended is called when a composite has too few members left. That is the end of the hold, unless cl lives on: it may
+// have more members than a composite that joined it. canceled is how the composite was canceled before, nil if it
+// wasn't.
+func (r *record) ended(cl *compositeLease, err error, canceled *CanceledError) {
+	r.mu.Lock()
+	r.handles--
+	over := cl == r.cl || r.handles == 0
+	r.mu.Unlock()
+	if over {
+		r.endHold(err, canceled)
+	}
+}
+
+// endHold ends the hold with the error of a composite.
+func (r *record) endHold(err error, canceled *CanceledError) {
 	r.mu.Lock()
 	hadEnded := r.hasEnded
 	r.hasEnded = true
@@ -126,7 +139,7 @@ func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ct
 		rel.End(telemetry.ReleaseReleased, false, nil)
 	case errors.Is(err, ErrLost):
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
-		r.ended(err, canceled)
+		r.endHold(err, canceled)
 	default:
 		rel.Failed(redisfail.Classify(err).Kind)
 		rel.End(telemetry.ReleaseError, false, err)

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -251,6 +252,34 @@ func TestWholeIsJoined(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Quorum's lock that was joined when it had fewer members outlives the one that joined: it isn't lost then, and its release counts.
+func TestWholeOutlivesWhatJoined(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		p := ns.quorum(lock.WithLease(wholeLease), lock.WithReentrancy())
+		free(t, p.everywhere(t, p.Mutex("before"))) // the servers know the scripts
+		ns.wires[2].set(redistest.When(redistest.Down, redistest.Delay(100*time.Millisecond)))
+		outer := try(t, p.Mutex("job"))
+		inner, err := p.Mutex("job").TryLock(outer.Context())
+		must(t, "TryLock", err)
+		time.Sleep(time.Second) // until the third node is part of the outer one
+		ns.wires[2].set(nil)
+		ns.raw[0].Del(t.Context(), "job")
+		<-inner.Ended()
+		synctest.Wait()
+		if outer.Err() != nil {
+			t.Fatalf("the outer lease ended: %v", outer.Err())
+		}
+		p.counted(t, "the inner one is lost", map[string]float64{"lockdog.held": 1, "lockdog.losses": 0})
+		if err := inner.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Release: %v", err)
+		}
+		free(t, outer)
+		p.counted(t, "the outer one is released", map[string]float64{"lockdog.held": 0, "lockdog.releases": 2, "lockdog.losses": 0})
+	})
 }
 
 // The end of a ctx, or of a limit, is one cancellation, and one record of it; so is a warning.
