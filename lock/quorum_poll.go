@@ -217,6 +217,9 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	}
 	if len(cl.all()) < need {
 		releaseUnused(t.ctx, &cl.handle)
+		for _, v := range granted { // the next poll may be granted the lock by the other clients
+			t.startNodeAcquire(v.node)
+		}
 		return nil, ErrClosed
 	}
 	t.record.granted(cl)

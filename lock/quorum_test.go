@@ -270,6 +270,36 @@ func TestQuorumReentry(t *testing.T) {
 	})
 }
 
+// One of three clients closes as its node grants the lock: the other two form the lease then, which is renewed, and counted, like any other.
+func TestQuorumClosedAsItGrants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithLease(2 * steady))
+		free(t, a.everywhere(t, a.Mutex("before"))) // the servers know the scripts
+		ns.mute(2, true)
+		ns.wires[1].set(redistest.When(redistest.Down, redistest.Delay(100*time.Millisecond)))
+		got := begin(t.Context(), a.Mutex("job", lock.WithMaxHold(time.Hour)))
+		time.Sleep(50 * time.Millisecond)
+		closed := make(chan error, 1)
+		go func() { closed <- a.clients[1].Close(t.Context()) }()
+		time.Sleep(time.Second)
+		ns.mute(2, false)
+		l := granted(t, got)
+		time.Sleep(4 * steady)
+		if l.Context().Err() != nil {
+			t.Errorf("it ended: %v", context.Cause(l.Context()))
+		}
+		for _, i := range a.clients[0].Leases() {
+			if i.Since.IsZero() || i.Token == 0 {
+				t.Errorf("%+v", i)
+			}
+		}
+		free(t, l)
+		must(t, "Close", <-closed)
+	})
+}
+
 // A client that closes waits for holders to release what it has. Whoever has lost the lease elsewhere won't: then it is renewed no more.
 func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()

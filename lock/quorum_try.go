@@ -36,11 +36,17 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 		votes: make(chan vote, n), pending: make([]bool, n), nodes: make([]nodeState, n),
 	}
 	for i := range m.locks {
-		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
+		t.startNodeAcquire(i)
 	}
 	calls, cancel := context.WithCancel(context.Background())
 	t.calls, t.unfollow = calls, context.AfterFunc(ctx, cancel)
 	return t
+}
+
+// startNodeAcquire starts the acquire of one node.
+func (t *quorumTry) startNodeAcquire(i int) {
+	lk := &t.m.locks[i]
+	t.spans[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
 }
 
 // fail ends the call without a lease. What pending nodes grant is released.
