@@ -1,33 +1,45 @@
 package main
 
 import (
+	"cmp"
+	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // helpWidth is the width of help texts. Terminals are rarely narrower; without wrapping they would break lines within
 // words.
 const helpWidth = 80
 
-// addWrapped adds a function to cobra's templates. These are global to the process, and tests run several commands at
-// once.
-var addWrapped = sync.OnceFunc(func() {
-	cobra.AddTemplateFunc("wrapped", func(s string) string { return wrap(s, helpWidth) })
-})
-
-// narrowHelp makes the help of a command, and of all commands below it, wrapped.
+// narrowHelp makes the help of a command, and of all commands below it, wrapped. It sets no template: for text/template
+// the linker keeps every exported method, and the program would have half as much again.
 func narrowHelp(root *cobra.Command) {
-	addWrapped()
-	root.SetHelpTemplate("{{with (or .Long .Short)}}{{. | wrapped}}\n\n{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", "FlagUsagesWrapped 80 |"))
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		c.Print(wrap(cmp.Or(c.Long, c.Short), helpWidth), "\n\n", c.UsageString())
+	})
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		var text strings.Builder
+		out := c.OutOrStderr()
+		c.SetOut(&text)
+		err := usage(c)
+		c.SetOut(out)
+		narrow := text.String()
+		for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.InheritedFlags()} {
+			wide := strings.TrimRight(flags.FlagUsages(), " \n")
+			narrow = strings.Replace(narrow, wide, strings.TrimRight(flags.FlagUsagesWrapped(helpWidth), " \n"), 1)
+		}
+		_, printErr := io.WriteString(out, narrow)
+		return cmp.Or(err, printErr)
+	})
 }
 
-// wrap reflows a text to lines of at most width bytes, unless a word is longer. Items of a list, which begin with " -
-// ", are indented under their first word. Other lines that begin with a space, such as those of a table, stay
-// unchanged.
+// wrap reflows a text to lines of at most width bytes, unless a word is longer. Items of a list are indented under
+// their first word; they begin with a dash after two spaces. Other lines that begin with a space, such as those of a
+// table, stay unchanged.
 func wrap(s string, width int) string {
 	const item = "  - "
 	var out strings.Builder
