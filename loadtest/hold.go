@@ -45,8 +45,9 @@ type holders struct {
 // of one round would overlap with the next round.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
-// settleFor returns the pause before a window. It puts the ends of the window between two storms of renewals, so that
-// no renewal is in flight when they are read.
+// settleFor returns the pause between the acquires and the first window. Where renewals come in storms, as one by one,
+// it puts the ends of the window between two storms, so that none is in flight when they are read. Those of lockdog are
+// spread over the interval.
 func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
 // window is what happened between two looks.

@@ -53,7 +53,7 @@ type ContentionStack struct {
 
 // ContentionName is what happened to the locks with one name in about the last minute.
 type ContentionName struct {
-	Name        string        // without the key prefix; a Multi counts for each of its names
+	Name        string        // without the key prefix; a hold of a Multi counts for each of its names, a wait for one
 	Group, Kind string        // of one of these locks
 	Window      time.Duration // the time that the other figures cover
 	Samples     int64         // recorded grants and waits; if there are few, the other figures are only a guess

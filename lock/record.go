@@ -24,7 +24,7 @@ type record struct {
 
 	mu       sync.Mutex
 	cl       *compositeLease // the first that was granted
-	handles  int             // composites that are neither released nor ended: cl, and those that joined all of its members
+	handles  int             // of cl and those that joined its members: how many are neither released nor ended
 	hasEnded bool            // its end was reported
 }
 

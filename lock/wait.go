@@ -16,7 +16,7 @@ type waiter struct {
 	ctx    context.Context // of the call; nil where waits aren't in the wait graph
 	params acquireParams
 	since  time.Time     // when it began to wait
-	signal chan struct{} // wakes it to look again
+	signal chan struct{} // wakes it: it looks at its queue again
 	quorum *quorumWaiter // of a Quorum: the waiter that this one stands for at one node; nil: none
 	node   int           // of a Quorum: which node
 

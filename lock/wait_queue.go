@@ -128,7 +128,8 @@ type headAttempt struct {
 	seen         lastHolder
 }
 
-// takeover returns what a grant tells about the holder before: its release wasn't heard here, or there was none.
+// takeover returns what a grant says about the previous holder: its release wasn't heard here (MessageMissed), or there
+// was none, and its lease ran out (Expired). It reports false if the grant says neither.
 func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
 	// A poll while messages arrive, such as that of a fair waiter that keeps its place, may come before the message. If

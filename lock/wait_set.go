@@ -62,7 +62,8 @@ func (q *waitQueue) canRegister() bool {
 	return q.subscription == subUp && q.member.Reachable() && q.kind().usesWaitSet
 }
 
-// register makes the head the waiter with the client's entry in the wait set. It returns what changes in the set.
+// register registers the head as this client's waiter in the wait set. It returns the changes to the set, which the
+// caller must send with its request or its release.
 func (q *waitQueue) register() script.Entries {
 	lk := q.head.lock
 	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.leaseArg)
@@ -79,7 +80,8 @@ func (q *waitQueue) registerAtRelease() script.Entries {
 	return q.member.Unregister()
 }
 
-// accept takes the lock that a message has granted to the head, if the message can be trusted: see waitset.Member.
+// accept takes the lock that a message has granted to the head, if the message can be trusted: see
+// waitset.Member.Accept. Otherwise the head must ask.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, ok bool) {
 	ws.mu.Lock()
 	q := w.q

@@ -22,7 +22,8 @@ func (ws *waitQueues) untrack(w *waiter) {
 	delete(ws.tracked, w)
 }
 
-// wakeTracked wakes the tracked waiters, because the client closes.
+// wakeTracked makes the waiters of a Quorum notice that this client closes. It has no effect on an acquire that waits
+// for Redis's first reply (trackClaim). Waiters in a queue notice it by themselves.
 func (ws *waitQueues) wakeTracked() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

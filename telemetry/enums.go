@@ -58,7 +58,7 @@ type TakeoverReason string
 // The reasons of a takeover.
 const (
 	TakeoverExpired       TakeoverReason = "expired"        // the holder vanished and its lease ran out
-	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released while our subscription was interrupted
+	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released where our subscription didn't hear it
 )
 
 // HoldEnd is how a grant ended. What comes first counts: a lease that was canceled may then be released or lost.

@@ -130,7 +130,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.notify()
 }
 
-// applyResult changes a lease by the result of its renewal.
+// applyResult updates a lease with the result of its renewal. It adds the error to a failure that has none.
 func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 	sent := e.since(batch.Sent)
 	switch res.Outcome {

@@ -48,8 +48,10 @@ func (e *Engine) groupOf(key groupKey) *group {
 	return g
 }
 
-// seat returns the cohort for a new lease whose first renewal must not be later than by: of those with room, the one
-// that is renewed last. So calls are few, and no lease is renewed sooner than needed.
+// seat returns the cohort for a new lease whose first renewal must not be later than by: of the planned ones with room,
+// the one that is renewed last but not after by. If there is none, it moves one with room to by if that is a little
+// earlier than planned; otherwise it returns the one in flight, or a new one. So calls are few. A lease may be renewed
+// much sooner than by, but then it costs no call.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
 	if g.latest == nil && g.room > 0 {

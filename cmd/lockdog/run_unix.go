@@ -396,7 +396,7 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	for {
 		select {
 		case <-r.child.Done():
-			// If the guard has asked the command to end before us, the processes that the command started must end too.
+			// The guard has asked the command to end, and we haven't. What the command has started must end too.
 			if why == nil && r.child.Asked() {
 				why = r.end(cmp.Or(context.Cause(r.lease.Context()), errNoRenewal))
 			}

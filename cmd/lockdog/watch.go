@@ -286,8 +286,9 @@ func (w *watch) line(c change, sentence string) error {
 
 // The events that aren't about a single lock. They are API, as those of package changes are.
 const (
-	readingFailed changes.What = "reading_failed" // from now on locks may be missing: see error
-	groupsWaited  changes.What = "waited"         // each minute and at the end: waiting time since after, by group
+	// Some locks can't be read: see error. Until readingAgain their changes come late or not at all.
+	readingFailed changes.What = "reading_failed"
+	groupsWaited  changes.What = "waited" // each minute and at the end: waiting time since after, by group
 	// All locks can be read again. What changed in the meantime comes before this event.
 	readingAgain changes.What = "reading_again"
 )

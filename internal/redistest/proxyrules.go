@@ -64,8 +64,8 @@ var (
 	Hold = Verdict{kind: hold}
 )
 
-// Delay delivers the chunk d later. What follows it in its direction of its
-// connection isn't delivered earlier.
+// Delay delivers the chunk d later. Until then the proxy reads nothing more in this direction of the connection, so the
+// delays of chunks that come close together add up.
 func Delay(d time.Duration) Verdict { return Verdict{kind: delay, wait: d} }
 
 // Truncate delivers the first n bytes of the chunk and then ends the connection

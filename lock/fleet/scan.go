@@ -120,7 +120,8 @@ func semaphoresOf(key string) []string {
 	return []string{key}
 }
 
-// each scans a node and yields the locks there. of returns the locks that a scanned key may belong to.
+// each scans a node for keys of one Redis type, and yields the locks that they belong to. of returns the keys of the
+// locks that a scanned key may belong to, and how reads these locks. It reports whether to continue.
 func (s *scan) each(
 	ctx context.Context, node *redis.Client, match, kind string,
 	how func(*batch, context.Context) error, of func(key string) []string,

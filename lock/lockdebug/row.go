@@ -67,7 +67,7 @@ type row struct {
 	Why          string    `json:"why,omitempty"`
 	Error        string    `json:"error,omitempty"`
 
-	err  error // becomes text in tell, after all names to redact have been seen
+	err  error // tell makes it text, once all rows exist: by then their names and owners, which it redacts, are known
 	rank int
 }
 

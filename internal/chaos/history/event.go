@@ -56,7 +56,7 @@ const (
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
 	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
 	Where    = "where"
-	Complain = "complain" // the process failed at something that must work: Why
+	Complain = "complain" // something failed that must work: Why. Only the timeline shows it: no check reads it
 )
 
 // The values of Why for a call that failed, or for the end of a lease, unless lockdog's error is none of these.

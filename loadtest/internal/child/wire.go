@@ -44,9 +44,9 @@ func Name(i int) string {
 	return fmt.Sprintf("loadtest:%016x", x^x>>31)
 }
 
-// The requests, in the order in which they are sent.
+// The requests.
 const (
-	Warm    = "warm"    // acquires the first lock, which sets up everything that a client needs only once
+	Warm    = "warm"    // sets up what is needed only once, such as connections; a holder then acquires its first lock
 	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible
 	Weigh   = "weigh"   // collects garbage and reports the memory in use
 	Read    = "read"    // reports what happened since the last Read

@@ -96,7 +96,7 @@ func (n *Node) LearnKeys(refused error) bool {
 
 const (
 	maxInFlight = 64                     // batches to one node, without renewals
-	maxIdle     = 8                      // workers
+	maxIdle     = 8                      // workers without a batch, for all nodes together
 	slowBatch   = 100 * time.Millisecond // a healthy server answers sooner
 )
 
@@ -115,7 +115,8 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Close makes callers leave, and waits until the calls in flight and the workers have ended.
+// Close makes the callers that wait for a worker leave, and waits until the inline calls and the workers have ended. It
+// doesn't wait for DoAlone, Eval and EvalEach, which work after it, too. It must be called once.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	close(d.closed)
@@ -136,7 +137,7 @@ func (d *Dispatcher) isClosed() bool {
 // Node returns the node on which a key lives now.
 func (d *Dispatcher) Node(key string) *Node { return d.NodeNamed(d.backend.Node(key)) }
 
-// NodeNamed returns the node that the backend calls name.
+// NodeNamed returns the node that has this name in the backend. It makes the node if there is none yet.
 func (d *Dispatcher) NodeNamed(name string) *Node {
 	if n := (*d.nodes.Load())[name]; n != nil {
 		return n
@@ -155,7 +156,7 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 // Do sends a call and waits until its reply arrives, ctx ends, the timeout is over or the Dispatcher closes. An inline
 // call may notice the last three late, by up to the backend's FastTimeout. The caller must not use c afterwards.
 //
-// If the caller leaves while a worker has the call, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply.
+// If the caller leaves before the call has ended, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply.
 // Once the call has ended, its Owner.Abandoned is called, if the call was sent.
 //
 // If the deadline of ctx passes when a healthy server would have answered, the error is ErrNoReply, too.
@@ -173,7 +174,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 	return reply, err
 }
 
-// doPrepared is do once the backend knows its servers.
+// doPrepared makes the backend learn its servers, if it doesn't know them yet, and is do then.
 func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {

@@ -56,8 +56,8 @@ func Denied(err error) error {
 	return &DeniedError{err}
 }
 
-// RetriedError is the error of several tries of a call. It is classified like that of the last one: a refusal of the try
-// before doesn't mean that the last one ran nothing.
+// RetriedError is the error of several tries of a call. It is classified like that of the last one: a refusal of the
+// try before doesn't mean that the last one ran nothing.
 type RetriedError struct{ Last, Before error }
 
 // Error implements error.

@@ -137,7 +137,9 @@ func TestUnknownPrimary(t *testing.T) {
 		}
 		r, rec := newRenewer(t, be)
 		results := []watchdog.Result{
-			{Outcome: watchdog.Renewed}, {Outcome: watchdog.Missing}, {Outcome: watchdog.Taken},
+			{Outcome: watchdog.Renewed},
+			{Outcome: watchdog.Missing},
+			{Outcome: watchdog.Taken},
 			{Outcome: watchdog.Taken, Err: redisfail.ReplyError("WRONGTYPE")},
 		}
 		b := &watchdog.Batch{Results: append(slices.Clone(results), watchdog.Result{Err: redisfail.ErrLate})}
@@ -154,7 +156,7 @@ func TestUnknownPrimary(t *testing.T) {
 				t.Errorf("%+v counts as %+v", want, got)
 			}
 		}
-		if got := b.Results[len(results)]; got.Err != redisfail.ErrLate {
+		if got := b.Results[len(results)]; !errors.Is(got.Err, redisfail.ErrLate) {
 			t.Errorf("a failure became %+v", got)
 		}
 		close(over)

@@ -41,8 +41,9 @@ type link struct{ file *os.File }
 // process uses temporarily, which come directly after the standard files.
 const farFD = 100
 
-// newLink returns our end and the guard's end of a new socket. The next process started inherits the guard's end at the
-// same number. Unlike exec.Cmd.ExtraFiles, this doesn't renumber the files that we have inherited.
+// newLink returns our end and the guard's end of a new socket. Each process that is started before the guard's end is
+// closed here inherits it, at the same number. exec.Cmd.ExtraFiles would put it at 3, in place of a file that we have
+// inherited at that number.
 func newLink() (ours *link, theirs int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

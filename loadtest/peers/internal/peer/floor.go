@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// floor is the minimum of a lock: no library, no renewal, no telemetry.
+// floor is the cheapest possible lock, on plain go-redis: no lock library, no renewal, no telemetry.
 type floor struct {
 	rdb   redis.UniversalClient
 	lease time.Duration

@@ -14,8 +14,8 @@ import (
 
 const (
 	lossName = "peers:loss"
-	// settle is the time for a client after its grant to become reachable. It would learn of an earlier loss only at
-	// the next renewal.
+	// settle is how long a client gets after its grant, at least, until it can be told of a loss. Of a loss before that
+	// it would learn only at the next renewal.
 	settle = 100 * time.Millisecond
 )
 
