@@ -136,8 +136,7 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// ForcedBy returns the client id of the process that called ForceUnlock, at most 1,024 bytes of it. It is "" if Cause
-// isn't CauseForced.
+// ForcedBy returns the id of the client that called ForceUnlock. It is "" if Cause isn't CauseForced.
 func (e *LostError) ForcedBy() string {
 	var forced forcedError
 	_ = errors.As(e.err, &forced)
