@@ -551,8 +551,8 @@ func TestWakeUpOfALeavingWaiterIsPassedOn(t *testing.T) {
 	})
 }
 
-// A try without an answer isn't a refusal because the one before was refused: the call may still take the lock, so the
-// wait goes on with another claim. Else the cleanup of that call would release what the wait was granted.
+// A try without an answer isn't a refusal, also if the try before was refused: the call may still take the lock, so its claim isn't used again.
+// Otherwise the cleanup of that call would release what the same claim was granted later.
 func TestNoAnswerAfterARefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

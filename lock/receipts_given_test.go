@@ -57,7 +57,7 @@ func TestGivenAfterAnOutage(t *testing.T) {
 	})
 }
 
-// endingContext ends when it is told to. Nobody who waits for its end learns of that: so the answer that comes at that moment is always seen.
+// endingContext is a ctx whose Err changes when ended is set. Its Done stays open, so a call waits for its answer all the same.
 type endingContext struct {
 	context.Context
 	ended atomic.Bool
