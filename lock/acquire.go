@@ -120,7 +120,7 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 	case err == nil && v.Granted:
 		return claim, v, nil
 	case err == nil:
-		return nil, v, lk.heldError(*v.held(lk.name))
+		return nil, v, lk.heldError(v.holder())
 	case claim.mayWriteLate(): // a lost request may have taken the lock, or still take it
 		claim.cleanUp()
 	case params.placeTTL > 0: // the claim may have a place in Redis's queue
@@ -129,7 +129,7 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 	return nil, v, err
 }
 
-// heldError returns the error of a call that found the lock held.
+// heldError returns the error of a call that found the lock held: it completes what Redis said of the holder.
 func (lk *lock) heldError(held HeldError) *HeldError {
 	held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
 	held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)

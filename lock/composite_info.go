@@ -237,7 +237,9 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	}
 	err := v.err
 	if err == nil {
-		err = v.held(cl.name)
+		held := v.holder()
+		held.Name = cl.name
+		err = &held
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

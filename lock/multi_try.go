@@ -114,7 +114,7 @@ func (t *multiTry) inOneScript() error {
 		if t.wait {
 			return nil
 		}
-		return locks[at].heldError(*j.held(""))
+		return locks[at].heldError(j.holder())
 	case sctx.Err() != nil:
 		return err
 	case wantsOneByOne(err):

@@ -31,10 +31,8 @@ type acquireReply struct {
 	moving bool      // the lock's slot is moving to another node
 }
 
-// held returns the error for the lock called name, which somebody else holds.
-func (v *acquireReply) held(name string) *HeldError {
-	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
-}
+// holder returns what a refusal says of the holder, without the lock's name.
+func (v *acquireReply) holder() HeldError { return HeldError{Owner: v.Owner, Remaining: v.Remaining} }
 
 // releaseReply is Redis's reply to a release.
 type releaseReply struct {

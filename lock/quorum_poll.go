@@ -257,9 +257,10 @@ func (t *quorumTry) endNodeAcquire(v vote) {
 	a := &t.acquires[v.node]
 	switch {
 	case v.err == nil && !v.Granted:
-		held := v.held(t.m.name)
+		held := v.holder()
+		held.Name = t.m.name
 		a.BlockedBy(held.Owner, v.Traceparent)
-		a.Fail(telemetry.AcquireHeld, held)
+		a.Fail(telemetry.AcquireHeld, &held)
 	case errors.Is(v.err, ErrClosed):
 		a.Fail(telemetry.AcquireCanceled, v.err)
 	default:
@@ -317,7 +318,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 			t.acquires[i].BlockedBy(v.Owner, v.Traceparent)
 			t.record.acquire.BlockedBy(v.Owner, v.Traceparent)
 			if held == nil {
-				held, trace = t.m.locks[i].heldError(*v.held("")), v.Traceparent
+				held, trace = t.m.locks[i].heldError(v.holder()), v.Traceparent
 			}
 			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
 				held.Remaining = v.Remaining

@@ -177,7 +177,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 		}
 		return after
 	case kind.wakesNextOnGrant:
-		q.noteHolder(*v.held(""), "")
+		q.noteHolder(v.holder(), "")
 		if v.Left > 0 {
 			q.dueUnless(wakeLocal)
 		}
@@ -191,7 +191,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, failureStreak{}, v.moving
 	q.ws.set.Decline(v.Owner) // if that is a waiter of ours that has left: its message was lost
-	q.noteHolder(*v.held(""), v.Traceparent)
+	q.noteHolder(v.holder(), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
 

@@ -81,7 +81,7 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 			lockChannel = q.channel
 		}
 		q.member.Join(ws.set, key, lockChannel)
-		q.noteHolder(*seen.held(""), seen.Traceparent)
+		q.noteHolder(seen.holder(), seen.Traceparent)
 		q.failures = w.failures
 		ws.queues[key] = q
 		ws.fair.add(q)
