@@ -338,6 +338,35 @@ func TestDispatcher_CallerLeaves(t *testing.T) {
 	})
 }
 
+// lateOwner records until when an abandoned call may have written.
+type lateOwner struct{ until time.Time }
+
+func (o *lateOwner) Abandoned(r Reply, _ error) { o.until = r.LateWriteUntil }
+
+// A caller that leaves isn't told of an earlier end of late writes than what the call was sent with. The server's clock was read from a reply
+// that took 300 ms, so it may be that much behind.
+func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.d.Node("a:hang").Clock.Learn(time.Now().UnixMicro(), time.Now().Add(-300*time.Millisecond), false)
+		ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+		defer leave()
+		var o lateOwner
+		c := r.d.NewCall(telemetry.PurposeAcquire)
+		script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:hang"}, Owner: "me", Lease: int64(60_000)})
+		c.WriteTimeout, c.Owner = time.Second, &o
+		time.AfterFunc(time.Millisecond, leave)
+		reply, err := r.d.Do(ctx, c, time.Minute)
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("Do: %v, want that ctx was canceled", err)
+		}
+		close(r.s.answer)
+		synctest.Wait()
+		if o.until.IsZero() || reply.LateWriteUntil.Before(o.until) {
+			t.Errorf("the caller was told that a late write ends at %v, the owner at %v", reply.LateWriteUntil, o.until)
+		}
+	})
+}
+
 // What Hold holds up isn't sent when a call that was in flight before ends, nor when it takes long.
 func TestDispatcher_Hold(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
