@@ -73,7 +73,7 @@ func (cl *claim) SetWaitEntry(entry string) {
 }
 
 // GiveBack implements waitset.Claim.
-func (cl *claim) GiveBack() { cl.cleanUpOnce() }
+func (cl *claim) GiveBack() { cl.cleanUp() }
 
 // mayBeGranted reports whether a release may grant the lock to the claim, by an entry that the wait set may have.
 func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.WaitEntry()) }

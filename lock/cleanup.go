@@ -29,21 +29,10 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// cleanUpOnce is cleanUp without the second removal: no delayed call can take the lock for this claim again.
-func (cl *claim) cleanUpOnce() {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now()})
-}
-
 // wakeAllAfter wakes all waiters after a pause if the lock is free then: a release that finds nothing to release does
 // that. If the claim has been granted the lock since, it gives it back.
 func (cl *claim) wakeAllAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
-}
-
-// cleanUpLater is cleanUp without the first removal.
-func (cl *claim) cleanUpLater() {
-	until := cl.lateWriteUntil()
-	cl.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
 }
 
 // cleanUpRefused removes what a refused call may have left. It gives up if the removal is refused, too.

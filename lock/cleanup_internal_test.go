@@ -63,7 +63,7 @@ func TestCleanup_LastsForOneLease(t *testing.T) {
 		cleanUp     func(*claim)
 		least, most int64 // calls in a lease
 	}{
-		{func(c *Client) lock { return c.Mutex("bad").lock }, (*claim).cleanUpOnce, 3, 12},
+		{func(c *Client) lock { return c.Mutex("bad").lock }, (*claim).cleanUp, 3, 12},
 		{func(c *Client) lock { return c.FairMutex("bad").lock }, (*claim).cleanUpRefused, 1, 1},
 	} {
 		cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
@@ -89,7 +89,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 		cleanupsRefused(t, answer, func(t *testing.T, rdb *redis.Client, c *Client, _ *atomic.Int64) {
 			rdb.ScriptLoad(t.Context(), script.Release.Source) // else a release takes two calls
 			for range 1000 {
-				(&claim{lock: &c.Mutex("bad", WithLease(time.Hour)).lock, owner: c.newOwner()}).cleanUpOnce()
+				(&claim{lock: &c.Mutex("bad", WithLease(time.Hour)).lock, owner: c.newOwner()}).cleanUp()
 			}
 			time.Sleep(5 * time.Second)
 			free := func(what string, within time.Duration) {
@@ -103,7 +103,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.target.(*grant).claim.cleanUpOnce()
+			l.target.(*grant).claim.cleanUp()
 			free("cleaned up", 2*releaseTakes)
 			_ = l.Release(t.Context()) // is lost
 
@@ -116,10 +116,10 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 10 {
-				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpOnce()
+				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUp()
 			}
 			time.Sleep(time.Second)
-			(&claim{lock: &other.Mutex("good").lock, owner: late.Owner()}).cleanUpOnce()
+			(&claim{lock: &other.Mutex("good").lock, owner: late.Owner()}).cleanUp()
 			if err := other.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
 			}

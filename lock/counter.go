@@ -86,14 +86,14 @@ func (c *lockConfig) patient() *lockConfig {
 // trySetPermits implements TrySetPermits of both kinds of semaphore.
 func (lk *lock) trySetPermits(ctx context.Context, n int) (bool, error) {
 	return lk.applyUpdate(ctx, "set permits", false, func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreSet, n), lk.checkCount("TrySetPermits", n, 0)
+		return lk.newCounterUpdate(script.SemaphoreSet, n), lk.checkCount("TrySetPermits", n, 0)
 	})
 }
 
 // addPermits implements AddPermits of both kinds of semaphore.
 func (lk *lock) addPermits(ctx context.Context, delta int) error {
 	_, err := lk.applyUpdate(ctx, "add permits", true, func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreAdd, delta), lk.checkCount("AddPermits", delta, -maxCount)
+		return lk.newCounterUpdate(script.SemaphoreAdd, delta), lk.checkCount("AddPermits", delta, -maxCount)
 	})
 	return err
 }

@@ -261,15 +261,12 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		g.othersWait()
 	}
 	g.client().waits.outlived(g.claim)
-	kept := isAhead(g.keepUntil()) // then nothing is to be removed
-	if !kept && isAhead(g.claim.lateWriteUntil()) {
-		g.claim.cleanUpLater()
+	// A delayed acquire of the claim may take the lock again. With WithMinHold the entry has to stay.
+	if again := isAhead(g.claim.lateWriteUntil()); (again || err != nil) && !isAhead(g.keepUntil()) {
+		g.claim.cleanUp()
 	}
 	switch {
 	case err != nil:
-		if !kept {
-			g.claim.cleanUp()
-		}
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased)
 		return g.lock.wrap("release", err)

@@ -23,6 +23,8 @@ type handOver struct {
 	q          *waitQueue
 	subscribed int  // how many of the channel's subscribers are this client's
 	ended      bool // end was called; guarded by waitQueues.mu
+
+	unregisters bool // with the lock, the waiter leaves the wait set
 }
 
 // handOverOrRelease releases the lock of a grant. The same script hands it over to the next waiter of this client if
@@ -82,10 +84,7 @@ func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entrie
 		return nil, q, entries, !heard
 	}
 	q.state = headIsHanded
-	if registered && entries.Add != "" {
-		entries.TakeOut = entries.Add // with the lock, the head leaves the wait set
-	}
-	next = &handOver{claim: q.head.claim, w: q.head, q: q}
+	next = &handOver{claim: q.head.claim, w: q.head, q: q, unregisters: registered && entries.Add != ""}
 	if heard {
 		next.subscribed = 1
 	}
@@ -142,7 +141,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 	runtime.Gosched() // let the waiter run first: it has the lock, and others wait for it
 	after()
 	if left {
-		h.claim.cleanUpOnce()
+		h.claim.cleanUp()
 	}
 }
 

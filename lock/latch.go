@@ -56,7 +56,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 		if err := lk.checkCount("TrySetCount", n, 1); err != nil {
 			return nil, err
 		}
-		return lk.counterUpdate(script.LatchSet, n), lk.hearable(ctx)
+		return lk.newCounterUpdate(script.LatchSet, n), lk.hearable(ctx)
 	})
 }
 
@@ -70,7 +70,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
 	return lk.applyRelease(ctx, "count down", func() (*claim, error) {
-		return lk.counterUpdate(script.LatchCountDown, 0), lk.hearable(ctx)
+		return lk.newCounterUpdate(script.LatchCountDown, 0), lk.hearable(ctx)
 	})
 }
 

@@ -128,9 +128,6 @@ func (o *operations) releaseWithRetry(
 		if params.next != nil {
 			params.next.failed(expires)
 			params.next = nil
-			if params.entries.TakeOut == params.entries.Add { // the waiter goes on waiting, and keeps its entry
-				params.entries.TakeOut = ""
-			}
 		}
 		return err
 	})
@@ -195,6 +192,9 @@ func (o *operations) sendRelease(
 		args.Next = script.Next{
 			Owner: next.claim.owner, Lease: to.leaseArg,
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
+		}
+		if next.unregisters {
+			args.Entries.TakeOut = args.Entries.Add
 		}
 	}
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)

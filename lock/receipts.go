@@ -72,8 +72,8 @@ type counterUpdate struct {
 	amount int
 }
 
-// counterUpdate returns a claim that changes the counter. It takes effect once, however often it is sent.
-func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
+// newCounterUpdate returns a claim that changes the counter. It takes effect once, however often it is sent.
+func (lk *lock) newCounterUpdate(s *script.Releaser, amount int) *claim {
 	op := *lk
 	op.cfg = lk.cfg.patient()
 	return &claim{lock: &op, owner: lk.c.newOwner(), update: &counterUpdate{script: s, amount: amount}}
@@ -99,7 +99,7 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim,
 		return f.Outcome == script.Done, nil
 	}
 	if keepOn && f.repeatable {
-		claim.cleanUpOnce()
+		claim.cleanUp()
 	}
 	return false, err
 }

@@ -55,7 +55,7 @@ func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
 // numbers overwrite each other; the last one wins. After an error it may have been done or not; repeat it.
 func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	_, err := s.base().applyUpdate(ctx, "ensure permits", false, func() (*claim, error) {
-		return s.counterUpdate(script.SemaphoreEnsure, n), s.checkCount("EnsurePermits", n, 0)
+		return s.newCounterUpdate(script.SemaphoreEnsure, n), s.checkCount("EnsurePermits", n, 0)
 	})
 	return err
 }

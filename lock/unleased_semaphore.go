@@ -94,7 +94,7 @@ func (s *UnleasedSemaphore) take(ctx context.Context, n int, wait bool) error {
 func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.applyRelease(ctx, "release", func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
+		return lk.newCounterUpdate(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
 	})
 }
 
