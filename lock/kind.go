@@ -42,7 +42,7 @@ type kind struct {
 	grantsAllWaiters bool // a grant to one waiter is a grant to all
 	usesReceipts     bool // it takes from a counter, and leaves a receipt: see receipts.go
 	leaseless        bool // what it grants has no lease
-	ofOneNode        bool // it is part of a Quorum's lock, and alone grants nothing
+	ofOneNode        bool // it is a Quorum's lock at one node, which alone grants nothing
 
 	number    string // what its key holds, if not the hash of a lock
 	refusal   string // why an acquire was refused, if not because of a holder

@@ -74,9 +74,8 @@ func (l *Latch) CountDown(ctx context.Context) error {
 	})
 }
 
-// Wait waits until the latch is open, ctx ends, or WithWait is over. All waiters of one process share their questions
-// to Redis: one at first, and one when the latch opens. If the latch is set again at once, some waiters may find it
-// closed: they go on waiting.
+// Wait waits until the latch is open, ctx ends, or WithWait is over. All waiters of one client share their questions to
+// Redis. If the latch is set again at once, some waiters may find it closed: they go on waiting.
 //
 // The error is a *HeldError if WithWait is over. It matches ErrHeld and the cause of ctx if ctx ended during the wait.
 // Other errors: ErrClosed; ErrInvalid; else what Redis answered, or why it didn't.

@@ -142,7 +142,7 @@ func (l *Lease) Err() error {
 // Release ends the lease, and frees the lock unless another lease has joined it (WithReentrancy): then the last Release
 // frees it. Release also works on a ctx that has ended, and then takes no longer than the rest of the lease. Otherwise
 // it returns when ctx ends at the latest, and the client goes on trying. The last Release stops the renewal first.
-// Whatever it returns, the lock is free one lease later (with WithMinHold, when that is over, if later).
+// Whatever it returns, the lock is free one lease later, or when WithMinHold or WithTakeoverDelay is over, if later.
 //
 // The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was
 // closed and gave up the lease, and ErrInvalid if the Lease or ctx is nil (without a ctx the lease is released even
@@ -210,8 +210,8 @@ func leaseOf(ctx context.Context) *Lease {
 
 type takenInKey struct{}
 
-// takenIn is for the ctx that a lease follows by WithLifetime: it returns the lease in whose Context that lease was
-// taken, nil if there is none.
+// takenIn returns the lease in whose Context another lease was taken, nil if there is none. ctx is what the other lease
+// follows by WithLifetime: see parentOf.
 func takenIn(ctx context.Context) *Lease {
 	l, _ := ctx.Value(takenInKey{}).(*Lease)
 	return l
@@ -269,14 +269,14 @@ func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
 	}
 }
 
-// joins reports whether lk may join a grant: it needs WithReentrancy, and only its own kind joins a shared grant.
+// joins reports whether lk may join a grant: lk needs WithReentrancy, and only a reader joins the grant of a reader.
 func (lk *lock) joins(g *grant) bool {
 	return lk.cfg.reentrant && (!g.lock.kind.wakesNextOnGrant || g.lock.kind == lk.kind)
 }
 
 // leaseContext is Lease.Context. Its Err is never late: it checks the clock itself, because timers fire late in a
-// process that was stopped or starved. Its Deadline is that of the parent. The lease's deadline moves, and gRPC and SQL
-// drivers would adopt it.
+// process that was stopped or starved. Its Deadline is that of the parent, not the lease's, which moves with each
+// renewal: gRPC and SQL drivers would read it once and keep it.
 type leaseContext struct {
 	context.Context
 	cancel context.CancelCauseFunc

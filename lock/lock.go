@@ -12,7 +12,7 @@ import (
 // Locker is a lock that gives a Lease: Mutex, FairMutex, Multi, QuorumMutex, Semaphore, and each side of an RWMutex.
 // The RWMutex itself is its write side, its RLocker the read side.
 type Locker interface {
-	// TryLock takes the lock if that is possible at once. Otherwise it fails with an error that matches ErrHeld.
+	// TryLock takes the lock if that is possible at once. If it is held, the error matches ErrHeld.
 	TryLock(ctx context.Context) (*Lease, error)
 	// Lock takes the lock. It waits for it until ctx ends or WithWait is over.
 	Lock(ctx context.Context) (*Lease, error)
@@ -49,7 +49,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	case lk.cfg.breaks && c.cfg.graphAfter == 0:
 		lk.err = fmt.Errorf("%w: lock %q: WithDeadlockBreaking: the client has WithWaitGraph(0), and so looks for no deadlocks",
 			ErrInvalid, name)
-	case name == "": // the key has the prefix, and so may not be empty
+	case name == "": // checkName(lk.key) wouldn't notice it if the client has a key prefix
 		lk.err = checkName(name)
 	default:
 		lk.err = checkName(lk.key)

@@ -46,7 +46,7 @@ var _ Locker = (*Multi)(nil)
 // Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails. An invalid name or
 // option is reported by the first use, as an error that matches ErrInvalid.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
-	names = slices.Sorted(slices.Values(names)) // their keys have one prefix, and so this order
+	names = slices.Sorted(slices.Values(names)) // their keys have the same prefix, and so the same order
 	m := &Multi{lock: lock{c: c, kind: multiKind, name: strings.Join(names, ",")}}
 	switch {
 	case len(names) == 0:

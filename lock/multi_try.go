@@ -17,7 +17,7 @@ import (
 type multiTry struct {
 	m      *Multi
 	ctx    context.Context // the caller's
-	record *record         // of all names
+	record *record         // reports the locks of all names as one
 	wait   bool
 	params acquireParams // of each name
 
@@ -80,7 +80,8 @@ func (t *multiTry) rejoin() error {
 	return nil
 }
 
-// inOneScript takes the open locks in one script. Where that isn't possible, they stay open, and oneByOne takes them.
+// inOneScript takes the open locks in one script. If that isn't possible, or Lock has to wait for one, they stay open,
+// and oneByOne takes them.
 func (t *multiTry) inOneScript() error {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
@@ -209,8 +210,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. A claim that wasn't granted needs it only if it still
-// may be.
+// cleanUpAll removes from Redis what claims may have left there. granted: they were granted; otherwise only those are
+// cleaned up that a call without a reply may have left.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.mayWriteLate() {
@@ -219,7 +220,8 @@ func cleanUpAll(claims []*claim, granted bool) {
 	}
 }
 
-// oneScript reports whether one script may use all keys: there is one server, or the keys have one hash tag.
+// oneScript reports whether one script may use all keys: they have one hash tag, or there is one server, which hasn't
+// refused keys of several slots.
 func (c *Client) oneScript(keys []string) bool {
 	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
 		return true

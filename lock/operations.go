@@ -68,7 +68,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 			oneKey = true // while the slot moves, a script can use one of its keys, not two
 			continue
 		case inWaitSet && redisfail.IsForbidden(err):
-			noWaitSet = true // perhaps that is all that the ACL forbids
+			noWaitSet = true // perhaps the ACL forbids only the wait set
 			continue
 		default:
 			return acquireReply{}, err
@@ -101,7 +101,7 @@ func (o *operations) doAcquire(
 	return reply, err
 }
 
-// learnAcquire is Learn for a reply that was parsed as v. One that can't be read may mean a grant.
+// learnAcquire calls reply.Learn for a reply that was parsed as v and err. If it can't be read, it may be a grant.
 func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by acquirer) error {
 	if err = reply.Learn(v.Now, v.Late, err); err != nil && !v.Late {
 		by.noteLateWrite(reply.LateWriteUntil)
@@ -138,7 +138,7 @@ func (o *operations) releaseWithRetry(
 		rel.Error(redisfail.Classify(f.Refused).Kind)
 	}
 	if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && claim.update == nil {
-		// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
+		// The lease hadn't ended, so most likely an earlier try of this call removed the entry.
 		return releaseReply{unconfirmed: true, sent: f.sent}, nil
 	}
 	return f, nil
@@ -253,7 +253,7 @@ func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply
 	return script.ParseInspect(reply)
 }
 
-// simple runs a script that can be repeated safely.
+// simple runs a script that is safe to repeat, in up to maxTries calls.
 func (o *operations) simple(
 	ctx context.Context, op telemetry.Operation, args func(*script.Request),
 ) (reply any, err error) {

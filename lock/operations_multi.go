@@ -24,7 +24,7 @@ type multiAcquireReply struct {
 func (o *operations) acquireAll(
 	ctx context.Context, a *telemetry.Acquire, claims []*claim, params *acquireParams,
 ) (j multiAcquireReply, err error) {
-	var refused error // the script has the keys of several locks; not retried
+	var refused error // the server accepts no script with the keys of several locks: not retried
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {
@@ -74,7 +74,7 @@ func (o *operations) releaseAll(
 	ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time,
 ) ([]releaseReply, []error) {
 	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
-	left := make([]int, len(claims)) // to be released
+	left := make([]int, len(claims)) // indexes of the claims that are still to be released
 	for i := range left {
 		left[i] = i
 	}
@@ -120,7 +120,7 @@ func (o *operations) releaseAll(
 	return all, errs
 }
 
-// sendReleaseAll is one try to release.
+// sendReleaseAll is one try of releaseAll.
 func (o *operations) sendReleaseAll(
 	ctx context.Context, claims []*claim, timeout time.Duration,
 ) ([]releaseReply, []error, error) {

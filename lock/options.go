@@ -17,11 +17,11 @@ import (
 
 // Defaults and limits of leases.
 const (
-	DefaultLease = 30 * time.Second       // lease of a lock taken without WithFixedLease
+	DefaultLease = 30 * time.Second       // unless WithLease or WithFixedLease sets another
 	MinLease     = 100 * time.Millisecond // shorter ones could not be renewed over a network
 	MaxLease     = 365 * 24 * time.Hour
 
-	renewalsPerLease = 3 // a watched lease is renewed every third of it
+	renewalsPerLease = 3 // a lease that isn't fixed is renewed every third of it
 	maxMinHold       = 24 * time.Hour
 	maxTakeoverDelay = 24 * time.Hour
 	maxTextBytes     = 256
@@ -75,7 +75,8 @@ type lockConfig struct {
 	redissonTokens bool
 	breaks         bool
 
-	// Which options this level, New or one lock, has given: only options of one level can contradict each other.
+	// Which options were given at this level: to New, or to one lock. WithLease and WithFixedLease contradict each
+	// other only at one level.
 	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
 	// err is about the first invalid option. It isn't wrapped in ErrInvalid yet.
 	err error
@@ -97,7 +98,7 @@ func WithLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
 }
 
-// WithFixedLease sets a lease that is never renewed. After ttl the lock is free, released or not, unless WithMinHold or
+// WithFixedLease sets a lease that is never renewed. After ttl the lock is free, released or not, unless
 // WithTakeoverDelay keeps it taken for longer.
 func WithFixedLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
@@ -207,7 +208,7 @@ type RenewalSpans = telemetry.RenewalSpans
 // The policies of WithRenewalSpans.
 const (
 	RenewalSpansAll      = telemetry.RenewalSpansAll      // each renewal
-	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, the 16th, 32nd, ..., and all slow or failed
+	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, the 16th, 32nd, ...; all late, slow, failed
 	RenewalSpansFailures = telemetry.RenewalSpansFailures // only those that failed
 	RenewalSpansOff      = telemetry.RenewalSpansOff      // none
 )
@@ -328,7 +329,7 @@ func (c *lockConfig) checkCut(name string, d time.Duration, set bool) {
 	}
 }
 
-// aboutLease reports whether the options of this level limit a lease.
+// aboutLease reports whether an option of this level is refused by kinds without leases.
 func (c *lockConfig) aboutLease() bool {
 	return c.fixedSet || c.maxHoldSet || c.heartbeatSet || c.takeoverDelaySet
 }

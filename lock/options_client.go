@@ -37,7 +37,7 @@ func WithClientID(id string) Option {
 }
 
 // WithRenewalBatch bounds the leases that one call to Redis renews: 1 to 4096, by default 256. Larger batches are fewer
-// calls, each of which blocks Redis for longer (about 3 µs per lease: "in scripts" of go run -C loadtest .).
+// calls, each of which blocks Redis for longer: about 3 µs per lease (go run -C loadtest ., its figure "in scripts").
 func WithRenewalBatch(n int) Option {
 	return clientOption(func(c *clientConfig) { c.batch = n })
 }

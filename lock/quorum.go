@@ -126,8 +126,8 @@ type QuorumMutex struct {
 var _ Locker = (*QuorumMutex)(nil)
 
 // Mutex describes the lock with a name. It does no I/O and never fails: if the name or the options are invalid, the
-// first use returns an error that matches ErrInvalid. All nodes must have the same lease: if the clients' options
-// differ, set it here.
+// first use returns an error that matches ErrInvalid. All nodes must have the same lease and takeover delay: if the
+// clients' options differ, set them here.
 func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	m := &QuorumMutex{lock: lock{name: name, kind: quorumKind}, q: q}
 	if q == nil || len(q.clients) == 0 {
@@ -189,7 +189,7 @@ func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
 	return found, joinAtNodes(m.locks, errs)
 }
 
-// ForceUnlock frees the lock at every node, as Mutex.ForceUnlock does, and reports whether it was held at one. If some
+// ForceUnlock frees the lock at every node, as Mutex.ForceUnlock does, and reports whether it was held at any. If some
 // nodes can't be reached, the error says which; the lock is free at the others.
 func (m *QuorumMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.base().usable(ctx, "force unlock"); err != nil {

@@ -36,12 +36,12 @@ type pollResult struct {
 var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf(
 	"lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
 
-// errNotAwaited is the error of a node whose answer couldn't change the result any more.
+// errNotAwaited is the error of a node whose answer wasn't waited for: see quorumTry.awaits, releaseAtNodes.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
 
 // poll asks all nodes at once. It returns the lease if a majority grants it. Otherwise it returns why there is none,
-// and has released what it was granted. A node that hasn't answered when the result is certain stays pending, and isn't
-// asked again before it has answered.
+// and has released what it was granted. A node for whose answer it doesn't wait stays pending, and isn't asked again
+// before it has answered.
 func (t *quorumTry) poll() (*Lease, *pollResult) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
 	t.record.acquire.Attempt()
@@ -103,7 +103,7 @@ func (t *quorumTry) awaits() bool {
 func (t *quorumTry) ask(i int) {
 	v := vote{node: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
-	if !lk.c.gate.enter() { // closeVote leaves it
+	if !lk.c.gate.enter() { // closeVote calls gate.leave
 		v.err = ErrClosed
 		t.votes <- v
 		return
@@ -130,7 +130,7 @@ func unreached(err error) bool {
 	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
-// limited returns the ctx of a call to one node. It ends with the ctx of all calls, not with the caller's.
+// limited returns the ctx of a call to one node. It ends after nodeTimeout, or when t.calls ends.
 func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(
 		context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
@@ -217,7 +217,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	}
 	if len(cl.all()) < need {
 		releaseUnused(t.ctx, &cl.handle)
-		for _, v := range granted { // the next poll may be granted the lock by the other clients
+		for _, v := range granted { // newGrant has ended its acquire, and another poll may follow
 			t.startNodeAcquire(v.node)
 		}
 		return nil, ErrClosed
@@ -252,7 +252,7 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	return true
 }
 
-// endNodeAcquire ends the acquire of a node that is no part of the lease.
+// endNodeAcquire ends the acquire of a node, unless its grant has ended it.
 func (t *quorumTry) endNodeAcquire(v vote) {
 	a := &t.acquires[v.node]
 	switch {

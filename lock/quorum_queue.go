@@ -20,13 +20,13 @@ type quorumQueue struct {
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
 
-// quorumWaiter is one call of Lock that waits.
+// quorumWaiter is one call of QuorumMutex.Lock that waits.
 type quorumWaiter struct {
 	id      uint64
 	name    string
 	queue   *quorumQueue
 	place   *list.Element
-	tracked []*waiter     // its waiter in each client, for Leases
+	tracked []*waiter     // by node: its waiter in that client's Leases
 	signal  chan struct{} // wakes it to look at the queue
 }
 
@@ -106,7 +106,7 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	}
 }
 
-// wakeHead makes the head look at its queue. mu must be held.
+// wakeHead makes the head look at its queue. Quorum.mu must be held.
 func (queue *quorumQueue) wakeHead() {
 	if front := queue.waiters.Front(); front != nil {
 		select {

@@ -15,11 +15,11 @@ import (
 type quorumTry struct {
 	m        *QuorumMutex
 	ctx      context.Context     // the caller's
-	record   *record             // of all nodes
+	record   *record             // reports the lock of all nodes as one
 	acquires []telemetry.Acquire // by node; the call to a pending node uses it
 	spans    []context.Context   // the record's ctx, plus the span of each acquire
-	calls    context.Context     // the parent of the calls to the nodes
-	unfollow func() bool         // lets the calls go on when ctx ends
+	calls    context.Context     // when it ends, the calls to the nodes end
+	unfollow func() bool         // calls ends with ctx until this is called
 	votes    chan vote
 	pending  []bool // by node: it was asked, and hasn't answered yet
 	nodes    []nodeState
@@ -152,7 +152,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	}
 	a := &t.record.acquire
 	a.WaitStart()              // until the acquire ends: its polls are part of the wait
-	var failingSince time.Time // when too few nodes began to answer
+	var failingSince time.Time // since when too few nodes have answered; zero: enough did the last time
 	for {
 		switch {
 		case r.shut:
@@ -231,7 +231,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, e
 		select {
 		case <-w.signal:
 		case <-timer.C:
-		case v := <-t.votes: // a node was slow
+		case v := <-t.votes: // of a node that was pending after the poll
 			t.drop(v)
 			w.noteNodes(t.nodes, nil, "")
 		case <-t.ctx.Done():

@@ -90,7 +90,7 @@ func (cl *claim) spent() []string {
 }
 
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it, unless
-// Redis has refused it for good. It reports whether the counter was changed: the script may find that it must not be.
+// Redis has refused it for good. It reports false if the script's condition for the change wasn't met.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
 	f, err := lk.c.ops.releaseWithRetry(
 		ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{wake: script.WakeAll})

@@ -35,7 +35,7 @@ func newRecord(ctx context.Context, first *lock, name string) *record {
 	return r
 }
 
-// confirmed returns when the renewals on which its deadline is based were sent.
+// confirmed returns when the renewals were sent on which the deadline of the lock is based.
 func (r *record) confirmed() time.Time {
 	cfg := r.first.cfg
 	return r.cl.deadline().Add(cfg.margin() - cfg.lease)
@@ -69,7 +69,7 @@ func (r *record) joined(cl *compositeLease, outer []grantHandle) {
 	cl.setRecord(of)
 }
 
-// join counts one more composite. It reports false if all others were released.
+// join counts one more composite. It reports false if all others were released or have ended.
 func (r *record) join() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,9 +87,9 @@ func (r *record) canceled(cl *compositeLease, err *CanceledError) {
 	}
 }
 
-// ended is called when a composite has too few members left. That is the end of the hold, unless cl lives on: it may
-// have more members than a composite that joined it. canceled is how the composite was canceled before, nil if it
-// wasn't.
+// ended is called when a composite has too few members left. That ends the hold if the composite is r.cl or the last
+// one: r.cl may live on, with more members than a composite that joined it. canceled is how the composite was canceled
+// before, nil if it wasn't.
 func (r *record) ended(cl *compositeLease, err error, canceled *CanceledError) {
 	r.mu.Lock()
 	r.handles--

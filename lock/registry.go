@@ -15,7 +15,7 @@ const recentLeases = 1000
 // registry has the client's live grants, and its last leases that have ended.
 type registry struct {
 	mu     sync.Mutex
-	root   grant // ring of live grants
+	root   grant // head of the ring of live grants, and none itself
 	count  int
 	sealed bool          // no grant can be added any more
 	empty  chan struct{} // closed when no grant is left; nil: nobody waits for that
@@ -222,8 +222,8 @@ func (t *failureStreak) describe(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 
-// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first. A lease that
-// was lost may be missing for a moment after its Ended is closed.
+// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first. A lease may
+// still be missing when its Ended is closed.
 func (c *Client) Recent() []EndedLease {
 	if !c.initialized() {
 		return nil

@@ -23,7 +23,8 @@ const maxTries = 4 // see retry
 //	force unlock, inspect, count, token     maxTries  zero
 //
 // It returns the error of the last try. If that got no reply in its time, which may have been short, the error of the
-// try before is added; if the end of ctx cut it short, it is replaced. If ctx has ended, its cause goes first.
+// try before is added. If the end of ctx cut it short, the error of the try before is returned in its place. If ctx has
+// ended, its cause goes first.
 func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
 	var last error
 	for n := 1; ; n++ {
@@ -54,7 +55,7 @@ func failureOf(ctx context.Context, err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// endedBy reports whether err is why ctx has ended.
+// endedBy reports whether ctx has ended, and err is that end or its cause.
 func endedBy(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && (errors.Is(err, cause) || errors.Is(err, ctx.Err()))

@@ -60,7 +60,7 @@ func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetPermits gives the semaphore n permits if it was never given any, and reports whether it did. Otherwise it
+// TrySetPermits gives the semaphore n permits if Redis has no number for it, and reports whether it did. Otherwise it
 // changes nothing, also if all permits are taken. Most programs want EnsurePermits. After an error it may have been
 // done or not; then it may be repeated.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {

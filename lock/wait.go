@@ -9,43 +9,43 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waiter is one call of Lock that waits.
+// waiter is one call that waits, such as Mutex.Lock or Latch.Wait.
 type waiter struct {
 	// These don't change.
 	lock   *lock
-	ctx    context.Context // of the call; nil where waits aren't in the wait graph
+	ctx    context.Context // of the call; nil: the waiter is only tracked (wait_tracked.go)
 	params acquireParams
 	since  time.Time     // when it began to wait
-	signal chan struct{} // wakes it: it looks at its queue again
-	quorum *quorumWaiter // of a Quorum: the waiter that this one stands for at one node; nil: none
-	node   int           // of a Quorum: which node
+	signal chan struct{} // wakes the waiter, which then looks at its queue
+	quorum *quorumWaiter // the call that this waiter shows at one node of a Quorum; nil: none
+	node   int           // if quorum is set: the index of that node
 
 	// Guarded by waitQueues.mu:
-	q            *waitQueue
+	q            *waitQueue // nil: it is in no queue
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
-	failures     failureStreak  // of the tries before it joined; the queue has the later ones
-	deadlock     *foundDeadlock // one with its wait in it, at which it hasn't looked yet; nil: none
+	failures     failureStreak  // of the tries before it joined q, which has the later ones
+	deadlock     *foundDeadlock // has its wait in it, and isn't reported yet; nil: none
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
-	claim    *claim        // changed only by that goroutine after an attempt, during which no lock is handed to it
+	claim    *claim        // replaced only by that goroutine, after an attempt. During one, no lock is handed to it
 	failed   error         // of the last attempt, nil if Redis answered it; only that goroutine uses it
-	won      *acquireReply // the lock that it was given, or the latch that has opened; final once set
+	won      *acquireReply // the reply that ends its wait: it has the lock, or the latch is open. Final once set
 	handedBy *claim        // of the holder that handed the lock over, nil for a latch; final once won is set
 
 	warned bool // it has logged that the semaphore has no permits; only for the waiter's goroutine
 }
 
-// wakeup is why a head asks.
+// wakeup is why the head of a queue asks Redis for the lock.
 type wakeup uint8
 
 const (
 	wakeNone       wakeup = iota
 	wakeMessage           // a message: the lock was released
-	wakeLocal             // it was released in this process, or there may be enough for one more
+	wakeLocal             // it was released in this process, or the next waiter may get a share of it
 	wakeExpiry            // the lease that was seen is about to end, or should have ended
-	wakePoll              // by the timer, because no message may come; or to keep a place in Redis
+	wakePoll              // messages may not arrive, or the head has to keep its place in Redis
 	wakeFallback          // another client was notified of the release, and nothing was heard since
 	wakeSubscribed        // the subscription is new
 )
@@ -73,12 +73,12 @@ const (
 	turnAsk           // it is the head of its queue, and due
 	turnStop          // it is the head and due, but its ctx has ended
 	turnWon           // it has the lock
-	turnOffered       // a message grants it the lock, which it may be too late to trust
+	turnOffered       // a message grants it the lock, but may be too old to be trusted
 	turnDeadlock      // its wait is part of a deadlock
 )
 
-// wait waits until w has the lock, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which
-// ends with ctx or before it.
+// wait waits until w has the lock. It fails if ctx ends, waitOver fires, the client closes, an error is final, or the
+// wait has to end a deadlock. Redis is called with callCtx, which ends with ctx or before it.
 func (ws *waitQueues) wait(
 	ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time,
 ) (*claim, acquireReply, error) {
@@ -181,7 +181,7 @@ func (w *waiter) sleep(ctx context.Context, waitOver <-chan time.Time) error {
 func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	q := w.q
-	unheard := attempt.why == wakeExpiry && q.subscription == subUp // the release of that holder, or of a later one
+	unheard := attempt.why == wakeExpiry && q.subscription == subUp // no message said that the lock was free
 	after := q.headGranted(attempt, v)
 	ws.mu.Unlock()
 	if unheard {
@@ -221,9 +221,9 @@ func (ws *waitQueues) attemptFailed(
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim whose last request may still arrive is spent: the cleanup releases what it takes.
+	// A claim is spent if its last request may still arrive, or if too few replicas confirmed its grant.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
-	if spent && w.claim.mayWriteLate() { // an earlier request may have won
+	if spent && w.claim.mayWriteLate() { // a request without a reply may have taken the lock, or still take it
 		w.claim.cleanUp()
 	}
 	if spent {
@@ -253,8 +253,8 @@ var wakeupSources = map[wakeup]telemetry.WakeupSource{
 	wakeFallback: telemetry.WakeupPoll,
 }
 
-// quit ends the wait without the lock. What the claim may have in Redis is removed: a lock that it was just given, or
-// its place in a queue.
+// quit ends the wait without the lock. The cleanup removes what the claim may have in Redis: a lock that it was just
+// given, or its place in a queue. It also wakes all clients if a release may have woken this waiter alone.
 func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, acquireReply, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false

@@ -18,7 +18,7 @@ import (
 //	   │  └──────── refused, failed ────────────────┘ │ granted: the head leaves, the next waiter is the head
 //	   │  ◀───────────────────────────────────────────┘
 //	   │  ▲
-//	   │  └─ released to all, or the release failed: due ─┐
+//	   │  └─ not handed over: due, or a message follows ──┐
 //	   ▼                                                  │
 //	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
 //
@@ -32,7 +32,7 @@ import (
 //	a release message          wakeMessage                         Message
 //	... to this client alone   wakeMessage, perhaps with a grant   ownChannel.Message
 //	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
-//	                           or when that should have renewed
+//	                           or when that client should have renewed
 //	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
@@ -70,15 +70,15 @@ type waitQueue struct {
 
 	seen         lastHolder
 	failingSince time.Time     // since when every attempt of its heads has failed; zero: the last one didn't
-	failures     failureStreak // of the tries of its heads; an attempt may have several
+	failures     failureStreak // of the tries of its heads; an attempt may have several tries
 
 	handoffs      int // hand-overs in a row
 	handoffsSince time.Time
 }
 
 const (
-	minRecheck   = 5 * time.Millisecond   // after the end of a lease
-	maxForesight = time.Second            // before it: see noteHolder
+	minRecheck   = 5 * time.Millisecond   // how long after the end of a lease the head asks, at least
+	maxForesight = time.Second            // how long before the end of a lease the head asks, at most
 	pollEvery    = 500 * time.Millisecond // without a subscription, on average
 	maxPolls     = 1000                   // per second and client: with more than 500 queues, each polls less often
 )
@@ -107,7 +107,7 @@ type alarm struct {
 	why wakeup
 }
 
-// lastHolder is who held the lock when the head last asked.
+// lastHolder is the last known holder of the lock.
 type lastHolder struct {
 	HeldError
 	traceparent string // of the holder's acquire; "": unknown
@@ -132,12 +132,12 @@ type headAttempt struct {
 // was none, and its lease ran out (Expired). It reports false if the grant says neither.
 func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
-	// A poll while messages arrive, such as that of a fair waiter that keeps its place, may come before the message. If
-	// the holder's lease never ends, it comes much later.
+	// While messages arrive, a poll that finds the lock free shows no missed message: it may just come before the
+	// message, such as the poll of a FairMutex. But if the lease never ends, the poll comes long after the release.
 	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0),
 		h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
-	case h.why == wakeExpiry && h.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
+	case h.why == wakeExpiry && h.seen.overdue: // otherwise it was just released, and the message is on its way
 		return telemetry.TakeoverExpired, true
 	}
 	return "", false
@@ -212,13 +212,13 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.dueUnless(attempt.why)
 }
 
-// leaving is called before w leaves without the lock. It reports whether a release may have woken this client alone,
-// or granted it the lock, and no other waiter is left here to act on that.
+// leaving is called before w leaves without the lock. It reports whether the cleanup must wake all clients: w is the
+// last waiter here, and a release may have woken this client alone, or another one that doesn't ask.
 func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w {
 		if kind.wakesNextOnGrant || kind.queuesInRedis {
-			q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
+			q.dueUnless(wakeLocal) // the next may get a share, or has to take its own place in Redis
 		}
 		q.member.GiveUp(w.claim)
 	}
@@ -245,7 +245,7 @@ func (q *waitQueue) handOverEnded(why wakeup) {
 	q.signal()
 }
 
-// dueUnless makes the head ask, unless it has a reason already.
+// dueUnless makes the head due, unless it is due already. It doesn't wake the head: see signal.
 func (q *waitQueue) dueUnless(why wakeup) {
 	if q.due == wakeNone {
 		q.due = why
@@ -269,7 +269,7 @@ func (q *waitQueue) signal() {
 	}
 }
 
-// kind is the kind of lock that the head waits for. There must be a head.
+// kind returns the kind of lock that the head waits for. There must be a head.
 func (q *waitQueue) kind() *kind { return q.head.lock.kind }
 
 func (q *waitQueue) reportHolder(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
@@ -297,7 +297,7 @@ func (q *waitQueue) Down() {
 	q.signal()
 }
 
-// Message implements pubsub.Listener. The lock was released: to all clients, or to one. See package waitset.
+// Message implements pubsub.Listener. A release has woken all clients, or one: see package waitset.
 func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()

@@ -40,7 +40,7 @@ func (ws *waitQueues) busy(key string) bool {
 	return ws.queues[key] != nil
 }
 
-// wake makes the heads of the lock's queues ask now.
+// wake makes the head of the lock's queue ask now, and the first waiter for a FairMutex with this key.
 func (ws *waitQueues) wake(key string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

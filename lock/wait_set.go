@@ -42,12 +42,12 @@ func (c ownChannel) Message(payload string) {
 		owner = q.head.claim.owner
 	}
 	if q.member.Message(payload, owner) {
-		q.wakeHead(wakeMessage) // if it can't take what it is granted, it asks
+		q.wakeHead(wakeMessage) // the head takes the granted lock or, if it doesn't trust the message, asks
 	}
 }
 
-// replaceEntries makes those heads ask to which a release may grant the lock. Asking replaces their entries by ones
-// that can only be called. mu must be held.
+// replaceEntries makes those heads ask to which a release may grant the lock. It is called when the client begins to be
+// slow: a head that asks then replaces its entry by one by which a release only calls the client. mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {
@@ -69,7 +69,7 @@ func (q *waitQueue) register() script.Entries {
 	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.leaseArg)
 }
 
-// registerAtRelease is called before a release. It returns what that changes in the wait set, if others wait.
+// registerAtRelease returns what a release changes in the wait set. The script adds the entry only if others wait.
 func (q *waitQueue) registerAtRelease() script.Entries {
 	switch {
 	case !q.member.WorthRegistering():
@@ -105,8 +105,8 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 	return v, by, true
 }
 
-// outlived is called when a grant has been released. If the lock's slot was moving at the time of the grant, the wait
-// set at the other node may still have the claim's entry, and a release may grant it the lock once more.
+// outlived is called when a grant has been released. If the wait set may still have the claim's entry, such as at
+// another node because the slot was moving at the time of the grant, a release may grant the claim the lock once more.
 func (ws *waitQueues) outlived(cl *claim) {
 	if !cl.mayBeGranted() {
 		return
@@ -123,8 +123,8 @@ func (ws *waitQueues) declineAll() {
 	ws.set.DeclineAll()
 }
 
-// fallbackAfter is the shortest time from a release that only another client was notified of until a queue asks. The
-// longest is twice that.
+// fallbackAfter is the shortest time from a release that only woke another client until a queue asks. The longest is
+// twice that.
 const fallbackAfter = 10 * time.Millisecond
 
 // scheduleFallback is called after a release that may have notified one client only. The queue asks for the lock later
@@ -148,7 +148,8 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 	}
 }
 
-// listen subscribes a queue to releases, first on its own channel: the entry in the wait set needs both.
+// listen subscribes a queue to its channels, the client's own first: when the lock's channel is up, the head asks and
+// registers, for which it needs both.
 func (ws *waitQueues) listen(q *waitQueue) {
 	if own := q.member.Channel(); own != "" {
 		ws.c.pubsub.Listen(own, ownChannel{q})

@@ -8,8 +8,8 @@ import (
 )
 
 // TrackWaitTime returns a ctx that adds up how long calls wait for locks, with it or with a ctx derived from it. Call
-// it where a request comes in, and WaitTime where its access log is written. It counts for all clients and kinds. A ctx
-// that was derived from that of an outer TrackWaitTime has a separate sum, and adds to the outer one, too.
+// it where a request comes in, and WaitTime where its access log is written. It counts for all clients and kinds. If
+// ctx comes from an outer TrackWaitTime, the new ctx has a separate sum, and its waits count in the outer sum, too.
 func TrackWaitTime(ctx context.Context) context.Context { return telemetry.TrackWaits(ctx) }
 
 // WaitTime returns how long calls have waited for locks since TrackWaitTime made ctx, or the ctx from which ctx is

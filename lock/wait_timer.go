@@ -33,7 +33,8 @@ func (q *waitQueue) fire() {
 	q.timerFired()
 }
 
-// timerFired makes the head ask if it is time. The end of a state other than headSleeps sets the timer.
+// timerFired makes the head ask if it is time. In states other than headSleeps it does nothing: when such a state ends,
+// turnOf or signal sets the timer.
 func (q *waitQueue) timerFired() {
 	q.timerAt = time.Time{}
 	if q.state != headSleeps {
@@ -60,7 +61,7 @@ func (q *waitQueue) setFallback(granted bool) {
 }
 
 // noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, because a living holder
-// has renewed it by that time. If it hasn't (overdue), the next question comes after the end.
+// has renewed it by that time. If the holder hasn't (overdue), the next question comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
 	q.seen = lastHolder{
@@ -94,8 +95,8 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	q.check.at = time.Now().Add(wait)
 }
 
-// pollPause returns the time until a head without a subscription asks again. It grows with the number of queues: if
-// thousands wait for their subscription, polls would keep this process and Redis so busy that it comes even later.
+// pollPause returns the time until a head asks again that has no subscription, or whose attempt failed. It grows with
+// the number of queues: the polls of thousands would keep Redis and this process so busy that they subscribe later.
 func (ws *waitQueues) pollPause() time.Duration {
 	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
 	return each/2 + rand.N(each)

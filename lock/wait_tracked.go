@@ -2,14 +2,14 @@ package lock
 
 import "time"
 
-// track makes Leases show a waiter that has no queue here: of a Quorum, or before Redis's first reply.
+// track makes Leases show a waiter that has no queue here: of a Quorum, or of an acquire whose first tries have failed.
 func (ws *waitQueues) track(w *waiter, seen HeldError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.tracked[w] = seen
 }
 
-// trackClaim tracks an acquire to which Redis hasn't replied.
+// trackClaim tracks an acquire whose first tries have failed.
 func (ws *waitQueues) trackClaim(claim *claim, params acquireParams) *waiter {
 	w := &waiter{lock: claim.lock, claim: claim, params: params, since: time.Now(), signal: make(chan struct{}, 1)}
 	ws.track(w, HeldError{})
@@ -22,8 +22,8 @@ func (ws *waitQueues) untrack(w *waiter) {
 	delete(ws.tracked, w)
 }
 
-// wakeTracked makes the waiters of a Quorum notice that this client closes. It has no effect on an acquire that waits
-// for Redis's first reply (trackClaim). Waiters in a queue notice it by themselves.
+// wakeTracked makes the waiters of a Quorum notice that this client closes. It has no effect on the acquires of
+// trackClaim. Waiters in a queue notice it by themselves.
 func (ws *waitQueues) wakeTracked() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
