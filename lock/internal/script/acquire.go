@@ -13,7 +13,7 @@ type Acquirer struct {
 	*backend.Script
 	keys    layout
 	holding Holding
-	more    func(r *Request, a AcquireArgs) // adds the arguments of this script only; nil: there are none
+	more    func(r *Request, a AcquireArgs) // adds the keys and arguments of this script only; nil: there are none
 }
 
 // The scripts that acquire.
@@ -69,7 +69,7 @@ type AcquireArgs struct {
 	Entries Entries       // Mutex: Add is the entry of Owner
 	Keep    time.Duration // FairMutex, writer: how long its place in the queue lasts without another call; 0: no place
 	Under   string        // reader: the owner of the write lease that its caller holds
-	Waited  time.Duration // reader: since its first call
+	Waited  time.Duration // reader: since it began to wait
 	Permits int           // semaphore without leases: how many
 	Spent   []string      // semaphore without leases: receipts to delete
 }
@@ -95,9 +95,9 @@ type AcquireReply struct {
 	Token int64 // if granted
 	Left  int64 // if granted by a semaphore: the number of permits that are left
 
-	Owner string // of the holder, if not granted
-	// Remaining is the rest of the holder's lease; after a grant by a semaphore, of the lease that ends first.
-	// Negative: no lease will end.
+	Owner string // if not granted: the holder, or a waiting writer; "": unknown
+	// Remaining is the rest of the holder's lease, or of the place of a waiter that goes first; after a grant by a
+	// semaphore, of the lease that ends first. Negative: no lease will end.
 	Remaining   time.Duration
 	Traceparent string // of the holder's acquire
 }
@@ -153,7 +153,8 @@ func ParseMarks(s string) (waiting, queued bool) {
 	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, marks)
 }
 
-// ParseMeta parses that field. Anybody may have written it: text that doesn't parse counts as absent.
+// ParseMeta parses that field. Anybody may have written it: the token is 0 if it doesn't parse, and the traceparent may
+// be any text.
 func ParseMeta(s string) (token int64, traceparent string) {
 	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
 	token, err := strconv.ParseInt(text, 10, 64)

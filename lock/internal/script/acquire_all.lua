@@ -5,8 +5,8 @@
 --
 -- Returns  the replies to the operations that were done. batch.lua then runs acquire.lua for the others:
 --          - an operation whose token can't be the time
---          - all, if one of the locks is held; if the keys aren't a lock and a token counter of the operation's own; if
---            the not-after has passed, or isn't the same for all
+--          - all, if one of the locks is held; if there are other keys than a lock and a token counter; if all have the
+--            same counter; if the not-after has passed, or isn't the same for all
 --          - all, if a command was refused: to run acquire.lua for an owner that has the lock already is safe
 local lock, counter = firstKey[1], firstKey[2]
 if #firstKey ~= 2 or keyStep[2] == 0 or argStep[3] ~= 0 or late(ARGV[firstArg[3]])

@@ -1,5 +1,5 @@
--- after runs steps after the effect of a script, which can't be undone. It returns the error's text, nil if there is
--- none, and never raises an error: an error reply would mean that nothing was done.
+-- after runs steps of a script that may already have written. It returns the text of an error, nil if there is none. It
+-- never raises the error: an error reply of the script would mean that nothing was done.
 local function after(steps)
   local ran, err = pcall(steps)
   if not ran then

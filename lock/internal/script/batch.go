@@ -43,7 +43,8 @@ type Batched interface{ request() *Request }
 
 func (r *Request) request() *Request { return r }
 
-// Pack puts requests into the batch. It changes their order: calls of one script come one after the other.
+// Pack puts requests into the batch. It changes their order: calls of one script with the same numbers of keys and
+// arguments come one after the other. ParseBatch uses the new order.
 func Pack[R Batched](b *BatchArgs, requests []R) {
 	b.keys, b.boxed, b.args = b.keys[:0], b.boxed[:0], append(b.args[:0], 0)
 	for left := requests; len(left) > 0; {
@@ -113,8 +114,8 @@ func (b *BatchArgs) Reset() {
 	clear(b.args)
 }
 
-// ParseBatch parses the reply for n requests, and calls each with the reply of each request. In the batch's reply,
-// equal replies of successive requests stand once, after their number.
+// ParseBatch parses the reply for n requests, and calls each with the reply of each request. The batch's reply has
+// equal replies of successive requests only once, after their number.
 func ParseBatch(reply any, n int, each func(i int, reply any)) error {
 	replies, _ := reply.([]any)
 	done := 0

@@ -1,5 +1,5 @@
 -- Runs several operations, each as if it were alone. An operation is a call of a script, which is a function in
--- 'operations'. If 'together' has a function for many operations of the script, that is tried first.
+-- 'operations'. For several operations of one script, its function in 'together' is tried first, if there is one.
 --
 -- KEYS  the keys of the operations, in the form of the arguments below
 -- ARGV  0, or the index in ARGV at which the keys begin instead of KEYS: in a cluster no command may have keys of
@@ -11,11 +11,13 @@
 --         for each argument its value, if it is the same for all, or the value of each operation
 --       A value that all have is sent once: to read it for each operation would take as long as the commands.
 --
--- Returns  {n, reply, ...}: n successive operations have that reply; the reply of one that failed is the error's text
+-- Returns  {n, reply, ...}: n successive operations have that reply; the reply of one that failed is the error's text.
+--          Or, at a replica, one error for all: see demoted.lua
 local answers, answered, previous = {}, 0
 
 -- columns finds the values of each letter in sent, from the index at on: that of operation i is at first + i * step. It
--- writes the values that all operations have into places. It also returns the indices of the others, and the end.
+-- writes the values of letters '=' into places. It also returns the numbers of the letters '.', and the index that
+-- follows the values.
 local function columns(letters, sent, at, count, places)
   local first, step, own = {}, {}, {}
   for i = 1, #letters do

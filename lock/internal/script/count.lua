@@ -1,9 +1,9 @@
 -- Reads the number of a semaphore or a latch. A script, not a plain read: see inspect.lua.
 --
 -- KEYS[1]  the number; absent = 0
--- KEYS[2]  of a semaphore with leases: the permits that are taken, by the end of their lease, ms. Permits whose lease
---          has run out count: the next acquire gives them back
--- ARGV[1]  'total': all permits that are taken count
+-- KEYS[2]  of a semaphore with leases: the permits that are taken, by the end of their lease, ms. Those whose lease has
+--          run out are added to the number, because the next acquire gives them back
+-- ARGV[1]  'total': all permits that are taken are added
 --
 -- Returns  the number
 local n = redis.call('get', KEYS[1])

@@ -6,9 +6,9 @@ local othersWait, fairWaits = mark == waitMark, fair == fairMark
 local listening -- the number of the channel's subscribers; nil = not counted
 local refused -- the text of the server's error to a step that notifies waiters
 local nextClient, calledAt -- the tag of the client to call, and the time, as text
-local given -- the lock was given to another owner, and taken back
+local given -- the lock was granted to a waiter of another client, and taken back
 
--- settle updates the wait set. It is called after the lock was given back: if that fails, the set must be unchanged.
+-- settle updates the wait set. It is called after the release or the hand-over: if that fails, the set stays unchanged.
 local takeOut, add = ARGV[6] or '', ARGV[7] or ''
 local settle
 if takeOut ~= '' then

@@ -16,12 +16,12 @@
 -- Returns  as acquire.lua. If the lock is free but another waiter is before the owner, the holder is '' and the
 --          remaining time is that of the waiter's place
 --
--- Redisson only knows KEYS[4]. It removes a waiter whose deadline has passed, and at each grant to a waiter of its
--- own it subtracts 300 s from all deadlines. So the deadline of a waiter of ours has 300 s extra for each waiter of
--- Redisson's before it.
+-- Redisson doesn't know KEYS[5]. It removes a waiter whose deadline in KEYS[4] has passed, and at each grant to a
+-- waiter of its own it subtracts 300 s from all deadlines. So the deadline of a waiter of ours has 300 s extra for each
+-- waiter of Redisson's before it.
 --
 -- With the mark '+~', any script that frees the lock looks at the queue. A grant by this script has the mark from the
--- start. The lock of another holder gets it when a waiter of ours enters the queue.
+-- start. A lock that a Mutex or a Multi holds gets the mark when a waiter of ours enters the queue.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
@@ -43,7 +43,7 @@ local function number(n) return string.format('%.0f', n) end
 local head, place, cleared = first(queue, ms, ARGV[1])
 
 if own or #hash == 0 and (not head or head == ARGV[1]) then
-  -- A waiter isn't known any more if Redisson removed it, or the queue was lost.
+  -- An owner that isn't known has nothing to remove: it never waited, has the lock already, or the queue was lost.
   local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1])
   local token
   token, meta = draw(KEYS[2])

@@ -1,6 +1,6 @@
--- tellForced adds an owner whose lock was deleted to held, and notifies its client, nil = none of ours. The first
--- message names the caller, too; the second one is for versions that only know the owner. It returns the error's text
--- if a message was refused. Fields that aren't owners are skipped.
+-- tellForced adds an owner whose lock was deleted to held, up to ten, and notifies the owner's client; nil: it isn't
+-- lockdog's. The first message names the caller, too; the second is for versions that only know the owner. tellForced
+-- returns the error's text if a message was refused. Fields that aren't owners are skipped.
 local function tellForced(held, owner, client)
   if owner == '@lockdog' or owner == 'mode' then
     return

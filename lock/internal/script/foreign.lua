@@ -1,7 +1,7 @@
 -- foreign returns an error if a hash (HGETALL's reply) isn't a lock: other programs' hashes are never changed. In a
 -- lock each field but 'mode' and '@lockdog' is an owner, and its value is the number of times that it entered. With
--- 'mode' there is no '@lockdog'. Without it there is one owner, which may have any name if '@lockdog' is there. Needs
--- owner.lua.
+-- 'mode' there is no '@lockdog'. Without 'mode' there is one owner, which may have any name if '@lockdog' is there.
+-- Needs owner.lua.
 local function foreign(hash)
   local mode, meta, owners, named = nil, nil, 0, true
   for i = 1, #hash, 2 do

@@ -17,7 +17,7 @@ const (
 	HoldsPermit                // a member of a semaphore's sorted set
 )
 
-// Key returns the key that has the owners.
+// Key returns the key that stores the owners of a lock.
 func (h Holding) Key(lock string) string {
 	if h == HoldsPermit {
 		return PermitsKey(lock)
@@ -25,8 +25,8 @@ func (h Holding) Key(lock string) string {
 	return lock
 }
 
-// Member returns the field or member of an owner there. Redisson's permits have 16 bytes. In ours the first 8 are the
-// random bytes of the client, and the others are the number of the grant.
+// Member returns the field or member that stands for an owner in Key. Redisson's permits have 16 bytes. In ours the
+// first 8 are the random bytes of the client, and the others are the number of the grant.
 func (h Holding) Member(owner string) string {
 	if h != HoldsPermit {
 		return owner

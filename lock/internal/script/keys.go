@@ -36,7 +36,7 @@ func SemaphoreChannel(key string) string { return prefixed("redisson_sc", key) }
 // LatchChannel returns the channel of a latch. As in Redisson, it gets braces even if the key has some.
 func LatchChannel(key string) string { return "redisson_countdownlatch__channel__{" + key + "}" }
 
-// WaitersKey returns the key of a lock's wait set: see next.lua.
+// WaitersKey returns the key of a lock's wait set: see acquire.lua.
 func WaitersKey(key string) string { return prefixed("lockdog_wait", key) }
 
 // QueueKey returns the key of the queue of a FairMutex.
@@ -76,7 +76,7 @@ func FenceKey(prefix, key string) string {
 }
 
 // Counters caches the FenceKey of each slot, boxed: building it for every call would cost as much as the rest of the
-// call. It takes 128 KiB, and a few MB once all slots were used, however many names there are.
+// call. It takes 128 KiB, and about 1 MB more once all slots were used, however many names there are.
 type Counters [hashslot.Count]atomic.Pointer[any]
 
 // Of returns the FenceKey of a key. All calls must have the same prefix.

@@ -4,9 +4,9 @@
 --
 -- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries:
 -- with more, a client waits that has no entry; with fewer, a client of the set isn't subscribed any more. Otherwise all
--- are woken. The set and the token counter aren't in KEYS: if they can't be used (an ACL, a slot that moves), the
--- release still works, and wakes all. Neither is created here: the slot may be moving to this node, and the key may not
--- have arrived yet.
+-- are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works if they can't be used
+-- (an ACL, a slot that moves): without the set it wakes all, without the counter it calls the client. Neither is
+-- created here: the slot may be moving to this node, and the key may not have arrived yet.
 --
 -- The grant lasts for the short time of trust in the waiter's entry. Its message on <channel>:<tag> is
 --   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>

@@ -1,9 +1,9 @@
--- The beginning of the scripts that change a counter. A change is made once for its owner, however often the script
--- runs.
+-- The beginning of the scripts that change a counter. While the receipt is kept, a change is made once for its owner,
+-- however often the script runs.
 --
 -- KEYS[1]  the counter: a number; absent = 0
 -- KEYS[2]  the owner's receipt: exists once the change was made
--- KEYS[..] last, receipts that aren't needed any more: they are deleted
+-- KEYS[..] after the script's other keys: receipts that aren't needed any more. They are deleted
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded

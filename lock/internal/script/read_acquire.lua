@@ -16,7 +16,7 @@ local function held(owner)
   return owner ~= '' and redis.call('hexists', KEYS[1], owner) == 1
 end
 
--- readers reports whether the lock has readers. It checks some of the fields only, as there may be thousands.
+-- readers reports whether the hash is a lock with readers. It checks some fields only, as there may be thousands.
 local function readers()
   local fields = redis.call('hscan', KEYS[1], 0, 'count', 10)[2]
   for i = 1, math.min(#fields, 2 * many), 2 do

@@ -8,7 +8,7 @@ import (
 )
 
 // receiptLife is how long the receipt of an operation is kept. It is longer than the operation can be repeated: by its
-// caller for about a lease, at most the default one, and then by the cleanup for two minutes.
+// caller for about a lease, 30 s at most, and then by the cleanup for two minutes.
 const receiptLife = 5 * time.Minute
 
 // Releaser is a script that releases one owner's lock, or changes a counter once for one owner.
@@ -17,7 +17,7 @@ type Releaser struct {
 	keys    layout
 	holding Holding
 	channel func(key string) string         // nil: the script derives it from the key, which costs less than sending it
-	more    func(r *Request, a ReleaseArgs) // adds the arguments of this script only; nil: there are none
+	more    func(r *Request, a ReleaseArgs) // adds the keys and arguments of this script only; nil: there are none
 }
 
 // The scripts that release. Retain and FairRetain end a lease whose lock stays taken for a while.

@@ -11,7 +11,7 @@ import (
 // ErrReply is matched by the error for a reply that none of our scripts returns.
 var ErrReply = errors.New("lockdog: unreadable answer of Redis")
 
-// unreadable returns an error that quotes the beginning of such a reply.
+// unreadable returns an ErrReply that quotes the beginning of the reply.
 func unreadable(reply any) error {
 	return fmt.Errorf("%w: %.80s", ErrReply, fmt.Sprint(reply))
 }

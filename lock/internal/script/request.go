@@ -37,9 +37,9 @@ func (r *Request) Reset() {
 // Expires reports whether the request has a not-after.
 func (r *Request) Expires() bool { return r.notAfter > 0 }
 
-// SetNotAfter sets the not-after: the server time in µs after which the script must not acquire, renew, hand over or
-// change a counter. It may still release: see hand_over.lua. 0, the first value, means unknown: there is no limit. The
-// request must have a not-after: see Expires.
+// SetNotAfter sets the not-after: the server time in µs after which the script must write nothing, except that
+// hand_over.lua may still release. 0, the first value, means unknown: there is no limit. The request must have a
+// not-after: see Expires.
 func (r *Request) SetNotAfter(at int64) { r.Args[r.notAfter] = at }
 
 // addNotAfter adds the not-after as the next argument.

@@ -1,5 +1,5 @@
--- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and waiters are notified, so that they ask
--- and learn it. The next in the queue of a FairMutex has its own channel, and is notified there.
+-- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and waiters are notified: they ask again
+-- and learn the expiry. The next in the queue of a FairMutex has its own channel, and is notified there.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua

@@ -11,7 +11,7 @@
 --
 -- A holder has a mark for each time that it entered, '{name}:<holder>:rwlock_timeout:<1..count>'; only Redisson's
 -- writers have none. A holder is dead if its marks are gone: its lease has run out. Redisson removes the dead when a
--- reader leaves, and so do these scripts.
+-- reader leaves. These scripts also do so at other times.
 --
 -- The data of other holders is read before the first write, so that an error leaves nothing half done.
 local ms = math.floor(now / 1000)
@@ -105,7 +105,7 @@ local function look(own, all)
   return seen
 end
 
--- settle removes the dead that look has seen, or the lock if no holder is left. Without a writer the mode is 'read'.
+-- settle removes the dead that look has seen, or the lock if no holder is left. It updates the mode and the expiry.
 local function settle(seen)
   if not seen.longest then
     redis.call('del', KEYS[1])

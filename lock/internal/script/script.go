@@ -1,8 +1,8 @@
 // Package script has the Lua scripts, builds their calls and parses their replies. No other package depends on a
 // position in KEYS, in ARGV or in a reply.
 //
-// Each .lua file begins with its KEYS, ARGV and replies, or names the file that describes them. A file that returns
-// nothing itself is a fragment. It is put before the scripts that use it.
+// Each .lua file begins with its KEYS, ARGV and replies, or names the file that describes them. The other files are
+// fragments that scripts share. load puts them before the script; release and handOver also put some in the middle.
 package script
 
 import (
@@ -17,7 +17,7 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// wakeFair wakes the first waiter for a FairMutex with the lock's name, if the lock's mark says that there are waiters.
+// wakeFair is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock has the mark '~'.
 var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
 // function returns Lua code that defines a function whose body is source.
@@ -25,8 +25,8 @@ func function(name, parameters string, source ...string) string {
 	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
 }
 
-// release returns the code that follows entry.lua in a release. shared are the fragments that the script lacks: a batch
-// has them already.
+// release returns the code that follows entry.lua in a release. shared are the fragments to put before next.lua: none
+// in a batch, which begins with them.
 func release(shared ...string) string {
 	return wakeFair +
 		"if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" +

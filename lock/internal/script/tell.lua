@@ -1,5 +1,5 @@
 -- tell publishes a message. It returns the number of subscribers that got it, and the error's text if it was refused.
--- It raises no error, as the script's effect can't be undone. If the server doesn't know the command (SPUBLISH before
+-- It raises no error, because the script has already written. If the server doesn't know the command (SPUBLISH before
 -- Redis 7), clients can only subscribe to the other kind of channel there.
 local function tell(publish, channel, message)
   local heard = redis.pcall(publish, channel, message)

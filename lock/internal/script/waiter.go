@@ -14,7 +14,7 @@ type Entries struct {
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
 
-// Entry returns the entry of a client in a wait set. By it a release may call the client. With a trust over 0, a
+// Entry returns the entry of a client in a wait set, by which a release may call the client. With a trust over 0, a
 // release may also grant the lock to the waiter with that owner, for the time of trust: see RemoteGrant.
 func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 	if trust <= 0 {

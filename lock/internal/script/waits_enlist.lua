@@ -1,4 +1,4 @@
--- Adds a client to those that have waits, and removes clients whose time there is over.
+-- Adds a client to the set of the clients that have waits, and removes those that have expired.
 --
 -- KEYS[1]  the clients that have waits: a sorted set of client -> expiry, ms
 -- ARGV[1]  the client: the random digits in its owners
