@@ -1,5 +1,5 @@
 // Package acl has the ACL rules that Redis users need for locks whose names start with "job". docs/ACL.md lists them.
-// Tests of package lock run with all of them, and without each one. `lockdog doctor` tries them.
+// Tests of package lock run with all rules of Mutex and Others, and without each one. `lockdog doctor` tries them.
 package acl
 
 import "strings"

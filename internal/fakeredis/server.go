@@ -51,8 +51,7 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve serves a connection until Close. If the server is closed, it closes the connection and returns
-// false.
+// Serve serves a connection until Close. If the server is closed, it closes the connection and returns false.
 func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

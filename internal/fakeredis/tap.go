@@ -7,14 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tap is a [redis.Hook] that delays commands or makes them fail, each command
-// of a pipeline separately. A nil function does nothing.
+// Tap is a [redis.Hook] that delays commands or makes them fail, each command of a pipeline separately. A nil function
+// does nothing.
 type Tap struct {
 	// Up is called before a command is sent, for all commands of a pipeline concurrently. If it returns an error, the
 	// command isn't sent, and the caller gets that error.
 	Up func(redis.Cmder) error
-	// Down is called before the caller gets the reply or the error of the command. If it returns an error, the caller
-	// gets that instead.
+	// Down is called for each command that was sent, in order, before the caller gets its reply or error. If Down
+	// returns an error, the caller gets that instead.
 	Down func(redis.Cmder) error
 }
 

@@ -1,5 +1,5 @@
-// Package cleanup removes entries that may be left in Redis: after an acquire whose caller's ctx ended before the
-// reply, after a failed release, and after the loss of a lease whose entry may still exist. A task is repeated until it
+// Package cleanup removes entries that may be left in Redis: after an acquire whose caller got no reply, after a failed
+// release, and after the loss of a lease. It also repeats failed changes of counters. A task is repeated until it
 // succeeds after the last moment at which a delayed call can still write, or until the entry has expired in Redis.
 //
 // Each node has its own queue, so that a node that hangs delays no other.
@@ -31,7 +31,7 @@ type Task struct {
 	Due            time.Time                       // when the next run is due
 	LateWriteUntil time.Time                       // a delayed call may write the entry until then; zero: none can
 	Timeout        time.Duration                   // how long to go on after the later of Due and LateWriteUntil
-	RefusedOnce    bool                            // the write was refused: nothing is left if the removal is, too
+	RefusedOnce    bool                            // the write was refused: give up if the removal is refused, too
 
 	until time.Time // max(Due, LateWriteUntil) + Timeout
 	tries int       // how many have failed since the last success

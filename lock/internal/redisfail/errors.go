@@ -11,8 +11,8 @@ import (
 var (
 	// ErrLate is the outcome of a call that reached the server after its not-after and wrote nothing.
 	ErrLate = NewTimeout("lockdog: timeout: the call reached Redis too late and wrote nothing")
-	// ErrElsewhere is the outcome of a renewal for a server on which its lock no longer lives. It wasn't sent, or its
-	// server was replaced in the meantime.
+	// ErrElsewhere is the outcome of a renewal, or of connecting, at a server where the lock no longer lives. Nothing
+	// was sent, or the server was replaced during the call.
 	ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
 	// ErrClosed is the outcome of a call after Client.Close.
 	ErrClosed = errors.New("lockdog: client closed")

@@ -2,8 +2,8 @@
 // error.type of its metrics and spans. It is the only package that reads the texts of errors.
 //
 // It knows three sources of errors. An error reply of the server is a refusal: the call changed nothing that lasts,
-// because no script of lockdog fails after its effect (internal/script/tell.lua). The errors in errors.go are lockdog's
-// own. All others arose on the way to the server or back: the call may have run.
+// because no script of lockdog fails after its effect (lock/internal/script/after.lua). The errors in errors.go are
+// lockdog's own. All others arose on the way to the server or back: the call may have run.
 package redisfail
 
 import (
@@ -105,7 +105,7 @@ func IsUnreached(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &untrusted)
 }
 
-// IsHungUp reports whether the server closed an open connection without a reply.
+// IsHungUp reports whether an open connection failed without a reply or a timeout, as when the server closes it.
 func IsHungUp(err error) bool {
 	var reply redis.Error
 	var ne net.Error

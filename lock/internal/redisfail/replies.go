@@ -163,7 +163,7 @@ func IsOutOfRange(err error) bool { return replied(err, outOfRange) }
 // IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.
 func IsCrossSlot(err error) bool { return err != nil && Classify(err).Keys == KeysCrossSlot }
 
-// replied reports whether any error reply in the tree of err has a word or phrase.
+// replied reports whether any error reply in the tree of err has a word or phrase: see anyReply.
 func replied(err error, want string) bool {
 	return anyReply(err, func(text string) bool {
 		found, _ := readReply(text)
@@ -171,7 +171,8 @@ func replied(err error, want string) bool {
 	})
 }
 
-// anyReply reports whether sought is true for any error reply in the tree of err.
+// anyReply reports whether sought is true for any error reply in the tree of err. Of a RetriedError only the last try
+// counts.
 func anyReply(err error, sought func(text string) bool) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, where errors.As would stop at the first reply
 	case nil:
