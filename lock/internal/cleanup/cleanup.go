@@ -16,7 +16,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Timeout bounds one run of a task. go-redis may notice it as late as ReadTimeout.
+// Timeout bounds one run of a task. go-redis may notice the timeout only after its ReadTimeout.
 const Timeout = time.Second
 
 const (

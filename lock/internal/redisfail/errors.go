@@ -66,7 +66,7 @@ func (e *RetriedError) Error() string { return fmt.Sprintf("%v, after: %v", e.La
 // Unwrap returns both errors.
 func (e *RetriedError) Unwrap() []error { return []error{e.Last, e.Before} }
 
-// lastOf returns the error of the last try.
+// lastOf returns the error of the last try if err is a RetriedError, otherwise err.
 func lastOf(err error) error {
 	if e := (*RetriedError)(nil); errors.As(err, &e) {
 		return e.Last

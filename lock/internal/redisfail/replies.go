@@ -151,13 +151,13 @@ func Redirection(err error) (addr string, asking, ok bool) {
 	return words[2], words[0] == "ASK", true
 }
 
-// IsWrongType reports whether a key holds a value of another type.
+// IsWrongType reports whether a key holds something else: a value of another type, or one that isn't lockdog's.
 func IsWrongType(err error) bool { return replied(err, wrongType) }
 
 // IsNotInteger reports whether a key holds a value that isn't a number.
 func IsNotInteger(err error) bool { return replied(err, notInteger) }
 
-// IsOutOfRange reports whether a semaphore would have more permits than allowed.
+// IsOutOfRange reports whether a semaphore's number of permits would become too large, or too far below zero.
 func IsOutOfRange(err error) bool { return replied(err, outOfRange) }
 
 // IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.

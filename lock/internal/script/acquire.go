@@ -58,7 +58,7 @@ var (
 	LatchWait = &Acquirer{Script: load("latch_wait", "clock", "number"), keys: lockKey}
 )
 
-// AcquireArgs are the arguments of these scripts. Each script uses the fields that it needs.
+// AcquireArgs are the arguments of an Acquirer. Each script uses the fields that it needs.
 type AcquireArgs struct {
 	Lock
 	Owner       string
@@ -145,16 +145,17 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 // MetaField is the field of a lock's hash with its holder's token and traceparent. Redisson's scripts ignore it.
 const MetaField = "@lockdog"
 
-// marks may precede the token in that field. They say that a release has to look for waiters: see acquire.lua.
+// marks may precede the token in MetaField. They say that a release has to look for waiters: see acquire.lua.
 const marks = "+~"
 
-// ParseMarks reports whether a release has to look for waiters in the wait set, and in the queue of a FairMutex.
+// ParseMarks reports whether a release has to look for waiters in the wait set, and in the queue of a FairMutex. s is
+// the value of MetaField.
 func ParseMarks(s string) (waiting, queued bool) {
 	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, marks)
 }
 
-// ParseMeta parses that field. Anybody may have written it: the token is 0 if it doesn't parse, and the traceparent may
-// be any text.
+// ParseMeta parses the value of MetaField. Anybody may have written it: the token is 0 if it doesn't parse, and the
+// traceparent may be any text.
 func ParseMeta(s string) (token int64, traceparent string) {
 	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
 	token, err := strconv.ParseInt(text, 10, 64)

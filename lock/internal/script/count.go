@@ -25,7 +25,7 @@ func CountArgs(r *Request, key string, what Counting) {
 	}
 }
 
-// ParseCount parses the reply.
+// ParseCount parses the reply of count.lua.
 func ParseCount(reply any) (int, error) {
 	n, ok := reply.(int64)
 	if !ok {

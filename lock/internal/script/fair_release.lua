@@ -15,8 +15,8 @@
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
 -- Waiters for a Mutex aren't in the queue. The client that asks first gets the lock, so the next in the queue is
--- notified first. The others are notified at every release, as not all of them leave a mark. After the DEL no refused
--- command fails the release.
+-- notified first. The waiters for a Mutex are notified at every release, as not all of them leave a mark. After the DEL
+-- no refused command fails the release.
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1

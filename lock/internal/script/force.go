@@ -24,7 +24,7 @@ var (
 	}
 )
 
-// ForceArgs are the arguments of these scripts.
+// ForceArgs are the arguments of a Forcer.
 type ForceArgs struct {
 	Lock
 	Publish any    // the command to publish with: a string, boxed
@@ -46,7 +46,7 @@ type ForceReply struct {
 	Refused error    // the server's error to a message, nil: none
 }
 
-// ParseForce parses the reply.
+// ParseForce parses the reply of a Forcer.
 func ParseForce(reply any) (ForceReply, error) {
 	if reply == int64(0) {
 		return ForceReply{}, nil

@@ -42,7 +42,7 @@ type InspectReply struct {
 	Readers     int    // of a read-write lock
 }
 
-// ParseInspect parses the reply.
+// ParseInspect parses the reply of an Inspector.
 func ParseInspect(reply any) (InspectReply, error) {
 	list, nums, err := ints(reply, 2)
 	if err != nil {

@@ -42,10 +42,10 @@ func WaitersKey(key string) string { return prefixed("lockdog_wait", key) }
 // QueueKey returns the key of the queue of a FairMutex.
 func QueueKey(key string) string { return prefixed("redisson_lock_queue", key) }
 
-// QueueTimeoutsKey returns the key of Redisson's deadlines for the waiters in that queue.
+// QueueTimeoutsKey returns the key of Redisson's deadlines for the waiters in the queue of a FairMutex.
 func QueueTimeoutsKey(key string) string { return prefixed("redisson_lock_timeout", key) }
 
-// QueueAliveKey returns the key of our deadlines for our waiters in that queue.
+// QueueAliveKey returns the key of lockdog's deadlines for its own waiters in the queue of a FairMutex.
 func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
 
 // WritersKey returns the key of the writers that wait for a read-write lock: owner -> end of its place, ms.
@@ -54,10 +54,10 @@ func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
 // markKeys returns the beginning of the keys of the marks of a read-write lock's holder. See rw.lua.
 func markKeys(key, owner string) string { return suffixed(key, owner+":rwlock_timeout:") }
 
-// MarkKey returns the key of the first mark of such a holder.
+// MarkKey returns the key of the first mark of a read-write lock's holder.
 func MarkKey(key, owner string) string { return MarkKeyOf(key, owner, 1) }
 
-// MarkKeyOf returns the key of the nth mark of such a holder. A holder has one mark for each time that it entered.
+// MarkKeyOf returns the key of the nth mark of a read-write lock's holder, which has one for each time that it entered.
 func MarkKeyOf(key, owner string, n int) string { return markKeys(key, owner) + strconv.Itoa(n) }
 
 // PermitsKey returns the key of the permits of a semaphore that are taken.
@@ -98,7 +98,7 @@ func prefixed(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// suffixed does the same with the name after the key.
+// suffixed returns a name for state that belongs to a key: the key, then the suffix. It is in the key's slot.
 func suffixed(key, suffix string) string {
 	if strings.Contains(key, "{") {
 		return key + ":" + suffix

@@ -115,7 +115,7 @@ func amount(r *Request, a ReleaseArgs) {
 	r.Args = append(r.Args, a.Amount)
 }
 
-// ReleaseArgs are the arguments of these scripts. Each script uses the fields that it needs.
+// ReleaseArgs are the arguments of a Releaser. Each script uses the fields that it needs.
 type ReleaseArgs struct {
 	Lock
 	Owner   string
@@ -133,7 +133,7 @@ type ReleaseArgs struct {
 // Wake says which waiting clients a release of a Mutex wakes.
 type Wake int
 
-// The numbers are those of release.lua.
+// The numbers are the values of ARGV[4] of release.lua.
 const (
 	WakeAll          Wake = iota
 	WakeOneAnnounced      // one client; all others get a message that says so

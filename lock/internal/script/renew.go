@@ -68,7 +68,7 @@ type RenewReply struct {
 // Renewal is the outcome of the renewal of one lease.
 type Renewal uint8
 
-// The numbers are those of the reply.
+// The numbers are those of renew.lua's reply.
 const (
 	RenewMissing Renewal = iota // the lock is gone
 	Renewed

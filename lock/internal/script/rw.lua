@@ -16,7 +16,7 @@
 -- The data of other holders is read before the first write, so that an error leaves nothing half done.
 local ms = math.floor(now / 1000)
 
-local many = 64      -- with more readers than these, one live reader is enough to find
+local many = 64      -- in a lock with at least so many readers, look stops at the first live one
 local turn = 60000   -- ms for which KEYS[4] is kept
 local forever = 2 ^ 40
 
@@ -33,13 +33,13 @@ local function mark(holder, i)
   return '{' .. KEYS[1] .. '}' .. suffix
 end
 
--- rest returns the time until a key expires, ms; negative: the key doesn't exist.
+-- rest returns the time until a key expires, ms; forever: it doesn't expire; negative: it doesn't exist.
 local function rest(key)
   local left = redis.call('pttl', key)
   return left == -1 and forever or left
 end
 
--- shown returns a rest in the form of a reply.
+-- shown returns the result of rest as it stands in a reply: -1 = no expiry.
 local function shown(left)
   return left >= forever and -1 or left
 end
@@ -174,7 +174,8 @@ local function lastTurn()
   return tonumber(last)
 end
 
--- gone notifies waiters that a writer has left. It returns the error's text if a command was refused.
+-- gone notifies waiters that a writer has left, and sets KEYS[4] if there are any. It returns the error's text if a
+-- command was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()

@@ -56,7 +56,7 @@ type RemoteGrant struct {
 	Traceparent string // of From's acquire
 }
 
-// ParseRemoteGrant parses the message. Anybody may have published it: it reports false for any other text.
+// ParseRemoteGrant parses a message. Anybody may have published it: the result is false unless it is a RemoteGrant.
 func ParseRemoteGrant(payload string) (RemoteGrant, bool) {
 	lines := strings.Split(payload, "\n")
 	if len(lines) != 3 || lines[1] == "" {

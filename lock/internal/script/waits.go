@@ -36,7 +36,7 @@ type WaitsChange struct {
 	Set    []string // field, value, field, value, ...
 }
 
-// WaitsWriteArgs makes r a call of waits_write.lua. It also refreshes the key.
+// WaitsWriteArgs makes r a call of waits_write.lua. The call also sets the key's expiry to WaitsLife.
 func WaitsWriteArgs(r *Request, key string, change WaitsChange) {
 	r.start(WaitsWrite)
 	r.Keys = append(r.Keys, key)
@@ -61,7 +61,7 @@ type WaitsWriteReply struct {
 	Known bool  // the key existed, or the change was Anew
 }
 
-// ParseWaitsWrite parses the reply.
+// ParseWaitsWrite parses the reply of waits_write.lua.
 func ParseWaitsWrite(reply any) (WaitsWriteReply, error) {
 	_, nums, err := ints(reply, 2)
 	if err != nil || nums[0] < 0 || nums[0] > 2 {
