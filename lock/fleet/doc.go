@@ -29,10 +29,10 @@
 //		}
 //	}
 //
-// It only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE,
-// ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB and SHARDNUMSUB), and only from primaries. It reads key after key, so a result
-// isn't a snapshot of one moment, and a lock may have changed hands since. To read the holder of one lock atomically,
-// use Inspect of package lock.
+// The package only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE,
+// ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB and SHARDNUMSUB), and only from primaries. It reads key after
+// key, so a result isn't a snapshot of one moment, and a lock may have changed hands since. To read the holder of one
+// lock atomically, use Inspect of package lock.
 //
 // # What it can't see
 //
@@ -49,5 +49,5 @@
 //     it receives release messages. Its other waits, and waits for a semaphore, are seen once they are in the wait
 //     graph. Redisson's waiters are seen only in the queue of a fair lock.
 //   - That a waiter has given up within the last two seconds, or died within the last three. If the user may not use
-//     PUBSUB NUMSUB (in a Cluster SHARDNUMSUB): since the last release.
+//     PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), a waiter that has given up or died is seen until the next release.
 package fleet

@@ -31,7 +31,7 @@ const (
 // Most is the maximum length of Lock.Holders and of Lock.Waiters.
 const Most = 100
 
-// Lock is a lock that is held or awaited. The zero value of a field means that it isn't known.
+// Lock is what a Reader has found out about a lock. The zero value of a field means none, or unknown.
 type Lock struct {
 	Name    string   // without the key prefix
 	Key     string   // in Redis
@@ -44,7 +44,7 @@ type Lock struct {
 	// Remaining is the rest of the lease, if it isn't renewed. Several leases: the longest. Semaphore: until the next
 	// permit runs out. Negative: no end.
 	Remaining time.Duration
-	Waiters   []Waiter // those known to Redis, longest wait first, at most Most
+	Waiters   []Waiter // those known to Redis, at most Most: of a Fair in the order of its queue, otherwise by Since
 	Waiting   int      // number of waiters known to Redis
 }
 
@@ -70,7 +70,7 @@ type Waiter struct {
 	TraceID  string // of the acquire
 	SpanID   string // of the acquire
 	// Since is the start of the wait, by the clock of Redis, or of the client if it is from the wait graph. Zero for a
-	// waiter in a queue.
+	// waiter in the queue of a Fair, and for a waiting writer of an RW.
 	Since time.Time
 }
 

@@ -23,15 +23,15 @@ const MostWaits = 1000
 
 const (
 	mostCycles  = 100                    // in a Graph
-	confirmRoom = 100 * time.Millisecond // minimum time between the end of a reading and the deadline of the ctx
+	confirmRoom = 100 * time.Millisecond // planned between the end of a reading and the deadline of ctx, at least
 )
 
 // Graph has the long waits of all processes, the locks that they wait for, and the holders of these locks. A wait is
-// long after a second, or what the client gave to lock.WithWaitGraph.
+// long after a second, or after the time that its client gave to lock.WithWaitGraph.
 type Graph struct {
 	Time   time.Time // of the reading, by Redis's clock
 	Waits  []Wait    // longest wait first, at most MostWaits
-	Locks  []Lock    // the awaited locks, sorted by name, without those that nobody holds any more
+	Locks  []Lock    // the awaited locks that have a holder, sorted by name
 	Cycles []Cycle   // the deadlocks
 
 	More       bool // Redis has more waits than Waits
@@ -57,7 +57,7 @@ type Wait struct {
 	Breaks   bool      // it has WithDeadlockBreaking
 }
 
-// Hold is a lease that a Wait carries. It isn't released before the wait ends.
+// Hold is a lease that a Wait carries. As a rule, it isn't released before the wait ends.
 type Hold struct {
 	Name  string // of the lock, without the key prefix
 	Kind  string // of the lock, as in metrics
@@ -257,7 +257,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
 		pipe := node.Pipeline()
 		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
-		for i, key := range keys { // PTTL before the records: a wait in them may have ended before a later refresh
+		for i, key := range keys { // PTTL first: read later, it may be that of a refresh after a wait in them has ended
 			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
 		}
 		asked := time.Now()
@@ -286,7 +286,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	return waits[:min(len(waits), MostWaits)], append(errs, refused...)
 }
 
-// waitingClients returns the random part of the ids of the clients with long waits. It sets g.Time and g.More.
+// waitingClients returns the clients with long waits: the random digits in their owners. It sets g.Time and g.More.
 func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error) {
 	key := script.WaitingKey(r.prefix)
 	node, err := r.nodeOf(ctx, key)
@@ -345,11 +345,11 @@ func (r *Reader) readAwaited(ctx context.Context, g *Graph, waits []waitgraph.Wa
 	return append(errs, refused...)
 }
 
-// Carriers returns the indices in Waits of the waits that carry a holder's lease of a lock. That lease isn't released
-// while they wait.
+// Carriers returns the indices in Waits of the waits that carry a holder's lease of a lock. As a rule, the lease isn't
+// released while they wait.
 func (g *Graph) Carriers(name, owner string) []int { return g.carried[lease{name, owner}] }
 
-// Awaited returns the lock that a wait is for. It is nil if nobody holds that lock any more, or it couldn't be read.
+// Awaited returns the lock that a wait is for. It is nil if that lock has no holder, or couldn't be read.
 func (g *Graph) Awaited(wait int) *Lock {
 	if i, ok := g.locks[g.Waits[wait].Name]; ok {
 		return &g.Locks[i]
@@ -357,9 +357,8 @@ func (g *Graph) Awaited(wait int) *Lock {
 	return nil
 }
 
-// Filter returns the part of the graph that is connected with a pattern of names, which means the same as in Locks; ""
-// is "*". These are the waits for such a lock, the waits that carry a lease of one, and everything connected with
-// these.
+// Filter returns the part of the graph that is connected with the locks whose names match a pattern (see Reader.Locks):
+// the waits for these locks, the waits that carry a lease of one of them, and everything connected with these waits.
 func (g *Graph) Filter(pattern string) (Graph, error) {
 	matches, err := matcher(pattern)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// waitsPatience bounds the reading of the wait graph for Look and Locks. Without it their result has fewer waiters, but
-// is still useful.
+// waitsPatience bounds the reading of the wait graph for Look and Locks. Without the wait graph their result has fewer
+// waiters, but is still useful.
 const waitsPatience = time.Second
 
 // lastingWaits returns the waits of the wait graph by the name of the awaited lock. It omits what can't be read, or
@@ -28,9 +28,9 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	return byName
 }
 
-// addWaits adds to the lock's waiters those waits that aren't among them. Beside a lock, Redis has at most one wait of
-// each client, and none for a Semaphore; the wait graph has all long waits. A wait that has ended stays in the wait
-// graph until its client writes its records again.
+// addWaits adds to the lock's waiters those waits that aren't among them. The wait set of a Mutex has at most one
+// waiter of each client, which the client's waits replace, and a Semaphore has no wait set. A wait that has ended stays
+// in the wait graph until its client writes its records again.
 func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	lasting, clients := map[string]bool{}, map[string]bool{}
 	for _, w := range waits {

@@ -73,9 +73,9 @@ func atNode(node *redis.Client, err error) error {
 	return fmt.Errorf("fleet: %s: %w", node.Options().Addr, err)
 }
 
-// exec sends a node's commands. It sends commands whose slot has left the node again to the slot's new node; moved
-// reports whether there were any. The error is one of a command that got no answer. If Redis answered a command with an
-// error, only that command has it.
+// exec sends a node's commands. If the slot of some commands has left the node, it sends these again, to the slot's new
+// node, and moved is true. err is that of a command that got no answer. If Redis answered a command with an error, only
+// that command has it.
 func (r *Reader) exec(ctx context.Context, pipe redis.Pipeliner) (moved bool, err error) {
 	for pipe.Len() > 0 {
 		cmds, _ := pipe.Exec(ctx)

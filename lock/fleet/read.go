@@ -221,10 +221,10 @@ const otherThings = "a hash of other things"
 
 func isMode(text any) bool { return text == "read" || text == "write" }
 
-// parse returns the holders in the fields of a hash, and the value of our field. What it rejects, the scripts reject
-// too: see foreign.lua.
+// parse returns the holders in the fields of a hash, and the value of script.MetaField. What it rejects, the scripts
+// reject too: see foreign.lua.
 func (one *reading) parse(fields []string, left time.Duration) (holders []Holder, meta string) {
-	// strange is an owner that IsOwner rejects, which is valid only beside our field. noted: that field is there.
+	// strange is an owner that IsOwner rejects, which is valid only beside MetaField. noted: that field is there.
 	strange, noted := "", false
 	for i := 0; i+1 < len(fields); i += 2 {
 		owner, text := fields[i], fields[i+1]
@@ -257,8 +257,8 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 	return holders, meta
 }
 
-// said adds what a holder of lockdog wrote into our field. A token is the time of the grant, unless the server's clock
-// was behind or the token is from Redisson's counter.
+// said adds what a holder of lockdog wrote into script.MetaField or, for an RW, into its mark. A token is the time of
+// the grant, unless the server's clock was behind or the token is from Redisson's counter.
 func (h *Holder) said(meta string) {
 	token, traceparent := script.ParseMeta(meta)
 	h.Token = token
@@ -307,7 +307,7 @@ type sharer struct {
 	left []*redis.IntCmd
 }
 
-// readMarks adds those of the sharers that hold their locks.
+// readMarks reads the marks of sharers. It adds each sharer that holds its lock to the holders of that lock.
 func (b *batch) readMarks(ctx context.Context, all []*sharer) error {
 	pipe := b.node.Pipeline()
 	for _, h := range all {

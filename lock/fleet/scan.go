@@ -16,8 +16,8 @@ import (
 
 const (
 	// scanCount is how many keys Redis looks at in one SCAN, which takes Redis less than a millisecond. After each SCAN
-	// the reader pauses for as long as Redis took to answer since the last pause, so it uses at most half of Redis's
-	// time.
+	// the reader pauses for as long as Redis took to answer since the last pause, a second at most. So the reader uses
+	// at most half of Redis's time, unless Redis is very slow.
 	scanCount = 1000
 	readCount = 100        // how many keys one pipeline reads
 	mostRead  = 10_000     // how many readers of a lock, waiters in a queue, and records of a client are read
@@ -26,10 +26,10 @@ const (
 
 // Locks reads all locks whose name matches a pattern, in which '*', '?', '[a-c]' and '\' mean the same as in Redis; ""
 // is "*". Mutexes and read-write locks come first, then semaphores; there is no other order. Each lock comes once.
-// Redis looks at all its keys for that, 1,000 at a time and with pauses: some seconds for ten million keys.
+// Redis looks at all its keys twice, 1,000 at a time and with pauses: some seconds for ten million keys.
 //
 // An error doesn't end the loop. If a node can't be read, or refuses to read some keys, one error comes for it with a
-// zero Lock, and the other nodes are read. The loop ends at a break, or after ctx has ended.
+// zero Lock, and the other nodes are read. The loop ends early at a break, or after ctx has ended.
 func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		pattern = cmp.Or(pattern, "*")
@@ -164,7 +164,7 @@ func (s *scan) each(
 					continue
 				}
 				s.seen[kind+l.Key] = true
-				if s.waits == nil { // not earlier: Redis has answered now
+				if s.waits == nil { // not before Redis has answered: a silent one would cost waitsPatience, too
 					s.waits = s.lastingWaits(ctx)
 				}
 				l.addWaits(s.waits[l.Name])

@@ -13,7 +13,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// readWaiters reads the waiters: with b.all of every lock, otherwise of those whose holder has a mark for waiters.
+// readWaiters reads the waiters: with b.all of every lock, otherwise only of those whose hash doesn't rule out waiters.
 func (b *batch) readWaiters(ctx context.Context) error {
 	pipe := b.node.Pipeline()
 	var steps []func() // each handles replies; it may queue more commands and add a step for them

@@ -31,7 +31,7 @@ type name struct {
 	heldBy, awaitedBy majority
 }
 
-// slot is what happened in slotTime, not scaled.
+// slot is what happened in one period of slotTime, not scaled.
 type slot struct {
 	epoch        int64
 	grants       int64
@@ -51,7 +51,8 @@ func (p *Profile) epoch(at time.Time) int64 { return int64(at.Sub(p.start) / slo
 
 func (s span) length() time.Duration { return s.to - s.from }
 
-// parts calls f for each slot that the span touches, but only the last slots of them, with the part in that slot.
+// parts calls f for each slot that the span touches, with the time of the span in that slot. If there are more than
+// slots of them, it takes the last ones.
 func (s span) parts(f func(epoch int64, d time.Duration)) {
 	last := int64(s.to / slotTime)
 	for epoch := max(int64(s.from/slotTime), last-slots+1); epoch <= last; epoch++ {
@@ -121,7 +122,8 @@ func (n *name) waited(by *site, t span) {
 	last.events++
 }
 
-// majority is the site with more than half of all votes, if there is one, and otherwise one of the larger ones.
+// majority is the site with more than half of all votes if there is one, and otherwise any site. A vote counts as much
+// as its duration.
 type majority struct {
 	site   *site
 	weight time.Duration
@@ -147,7 +149,7 @@ type Name struct {
 	Held              time.Duration // sum over all holders
 	Waited            time.Duration // sum over all waiters
 	LongestWait       time.Duration // of the sampled waits, including those that go on; not scaled
-	HeldBy, AwaitedBy *Stack        // whose holds others waited for longest, and who waited longest; nil: unknown
+	HeldBy, AwaitedBy *Stack        // of the holds that others waited for, and of the waits: see majority; nil: unknown
 }
 
 // busy is an unfinished Name: its figures aren't scaled, and it has sites instead of stacks.
@@ -156,8 +158,8 @@ type busy struct {
 	heldBy, awaitedBy majority
 }
 
-// busy returns, by name, what happened in the window, including waits and holds that go on. mu must be held, so top
-// does all the rest. A look at a name gives it no place in the sketch, because that would take another's.
+// busy returns, by name, what happened in the window, including waits and holds that go on. mu must be held; the rest
+// is done without it, in top. A name gets no place in the sketch here, because that would take another's.
 func (p *Profile) busy(now time.Time) map[string]*busy {
 	first := p.epoch(now) - slots + 1
 	window := now.Sub(p.start.Add(time.Duration(max(first, 0)) * slotTime))

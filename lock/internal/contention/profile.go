@@ -1,9 +1,9 @@
 // Package contention records which lines of code wait for locks, and which hold locks while others wait. It knows
 // neither Redis nor leases: package lock reports what happens, and lock/lockprofile writes pprof's format.
 //
-// A Profile samples one acquire in rate at random, and multiplies its figures by rate: so they are right on average.
-// All methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names,
-// besides the sampled acquires that wait or hold now.
+// A Profile samples each acquire with the probability 1/rate, and multiplies its figures by rate: so they are right on
+// average. All exported methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks
+// and 100 names, besides the sampled acquires that wait or hold now, and the locks with waiters.
 package contention
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxStacks = 2000 // different stacks, groups and kinds; all further ones are counted together
+	maxStacks = 2000 // combinations of stack, group and kind; all further ones are counted together
 	maxDepth  = 64   // frames of a stack, beginning with the innermost
 	maxNames  = 100
 )
@@ -49,7 +49,7 @@ type site struct {
 // counts are the figures of a site.
 type counts struct {
 	waits, holds  int64         // how many have begun; only holds during which others waited
-	wait, hold    time.Duration // of hold only while others waited
+	wait, hold    time.Duration // of holds, only the time while others waited
 	waiting, held int64         // now
 }
 
@@ -59,7 +59,7 @@ type lockState struct {
 	holders []*Sample
 }
 
-// New returns a Profile that samples one acquire in rate. It returns nil if rate is 0.
+// New returns a Profile that samples one of rate acquires, on average. It returns nil if rate is 0.
 func New(rate int) *Profile {
 	if rate == 0 {
 		return nil
@@ -202,7 +202,7 @@ func (s *Sample) Granted(names ...string) {
 	}
 }
 
-// OthersWait notes, before End, that other clients waited for one of the locks. The whole hold counts then.
+// OthersWait notes that other clients waited for one of the locks, so the whole hold counts. Call it before End.
 func (s *Sample) OthersWait() {
 	if s == nil {
 		return

@@ -79,7 +79,7 @@ func (p *Profile) Snapshot() Snapshot {
 	return out
 }
 
-// ours are lockdog's packages, which can be between a program and its lock.
+// ours are the packages whose functions can be in a stack between the program's code and Profile.Sample.
 var ours = []string{
 	"github.com/lockdog/lockdog/lock.", "github.com/lockdog/lockdog/lock/internal/contention.",
 	"github.com/lockdog/lockdog/lock/leader.",

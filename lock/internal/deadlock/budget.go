@@ -3,8 +3,8 @@ package deadlock
 import "time"
 
 // budget limits the commands for long waits: each wait allows budgetStart commands when it becomes long, and budgetRate
-// a second from then on. A refresh of the waits and an urgent search can't be delayed: they may make tokens negative.
-// There is one refresh a second, and one urgent search in urgentPause.
+// a second from then on. A search waits for tokens, an urgent one at most until urgentPause after the last search.
+// Writes of the waits don't wait for tokens. So tokens may become negative.
 type budget struct {
 	tokens float64   // commands
 	at     time.Time // of the last refill
@@ -29,7 +29,7 @@ func (b *budget) wait(waits int) time.Duration {
 	return time.Duration(max(1-b.tokens, 0) / (budgetRate * float64(max(waits, 1))) * float64(time.Second))
 }
 
-// maxSearch returns the largest number of commands that one search for that many waits may send.
+// maxSearch returns the largest number of commands by which one search for that many waits may read the graph.
 func maxSearch(waits int) int { return 64 + 4*waits }
 
 // due returns when to search for a wait: at s.next, or later if there are no tokens.

@@ -17,7 +17,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Config has the client of a Finder.
+// Config is the configuration of the Finder of one client.
 type Config struct {
 	After      time.Duration // a wait is long, and written into Redis, after that time; 0: the Finder does nothing
 	Owners     string        // the prefix of the client's owners: "<id>:<random>-"
@@ -44,7 +44,7 @@ const (
 //	idle ────────────────▶ armed ───────────────────────▶ passing
 //	  ▲                      ▲                              │ │
 //	  │                      └── a waiter is left ──────────┘ │
-//	  └────────── no waiter, and nothing of it in Redis ──────┘
+//	  └────────── no waiter, and no wait in Redis ────────────┘
 //
 // Close leads from each state to closed, and waits for the pass under way. Each pass reads the client's waits: the end
 // of a wait isn't reported to the Finder.
@@ -61,8 +61,8 @@ type Finder struct {
 	notified bool      // another client has found a cycle with a wait of this client
 	passed   time.Time // the end of the last pass
 
-	// The rest is only used by the pass.
-	random     string // the client, in Redis: the random digits of its owners
+	// The rest is only used by the pass, and by Close after the last pass.
+	random     string // the client's name in Redis: the random digits of its owners
 	long       map[Waiter]*longWait
 	records    records
 	budget     budget
@@ -75,7 +75,7 @@ type Finder struct {
 
 const (
 	passPause     = 100 * time.Millisecond // between passes, at least
-	passShare     = 50                     // collect takes 1/50 of the time at most
+	passShare     = 50                     // collect takes 1/50 of the time at most, unless Notified is called
 	callTimeout   = time.Second
 	panickedPause = time.Second // after a pass that panicked
 
@@ -196,8 +196,8 @@ func (f *Finder) Close() {
 	f.records.remove(time.Now(), lastTimeout)
 }
 
-// guardedPass makes a pass, and recovers from a panic of the program's code: its contexts, and its callbacks for the
-// end of a lease. On the timer's goroutine nothing else would recover.
+// guardedPass makes a pass, and recovers from a panic of the program's code: its contexts and, if a lease turns out to
+// be lost, its logger and meters. On the timer's goroutine nothing else would recover.
 func (f *Finder) guardedPass() (next time.Duration, more bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -264,8 +264,8 @@ func (f *Finder) refused(now time.Time, err error) {
 	}
 }
 
-// call makes one call, and reads its reply by read. If the script takes a not-after, it writes nothing after
-// writeTimeout.
+// call makes one call, and reads its reply by read. If the script takes a not-after, it writes nothing once
+// writeTimeout has passed.
 func (f *Finder) call(
 	ctx context.Context, timeout, writeTimeout time.Duration,
 	args func(*script.Request), read func(dispatch.Reply) error,

@@ -21,7 +21,7 @@ type reader struct {
 	left      int               // commands that the reader may still send
 	partial   bool              // something couldn't be read
 	sighted   []waitgraph.Cycle // seen for the first time
-	forbidden error             // of the ACL: no client's waits can be read
+	forbidden error             // the ACL forbids reading the clients' waits
 
 	asked   map[string]bool              // locks whose holders were read, or couldn't be read
 	holders map[string]waitgraph.Holders // by lock; those that were read

@@ -12,7 +12,7 @@ import (
 // records are a client's long waits in Redis, in one hash. The field of a lease's owner has the waits whose ctx carries
 // the lease. A wait that carries no lease is in the field of its own owner. Of the waits that carry the same lease and
 // wait for the same lock, one is written: it is enough to see a cycle, as a waiter for the lease waits for all of them.
-// A set has all clients with such a hash.
+// A set has all clients with such a hash: see enlist.
 //
 // Every command that changes the hash refreshes it, and a refresh always comes with all changes. So a wait that is read
 // in a hash lasted when the hash was refreshed. A write without a reply may arrive late and break that: so all fields
@@ -20,7 +20,7 @@ import (
 type records struct {
 	f         *Finder
 	written   map[string]string // field -> text
-	refreshed time.Time         // the last refresh of the hash, or the last try; zero: the hash is empty
+	refreshed time.Time         // the last refresh of the hash, or the last try; zero: it is empty, or will expire
 	sent      time.Time         // the last write of waits
 	enlisted  time.Time         // the last call of waits_enlist.lua
 	holding   bool              // a wait carries a lease, so that other clients may read the hash
@@ -29,8 +29,8 @@ type records struct {
 }
 
 const (
-	// refreshOthers is for waits that carry no leases: they are only read by people. For the others see
-	// waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all its waits.
+	// refreshOthers is how often the hash is refreshed if no wait carries a lease: then only package fleet reads it.
+	// Otherwise it is waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all its waits.
 	refreshOthers = 2 * time.Second
 	enlistEvery   = 3 * time.Second
 
@@ -119,7 +119,7 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	return nil
 }
 
-// remove empties the hash. The client stays in the set until its time there is over: its hash then doesn't exist.
+// remove empties the hash. The set has the client for some more seconds, without a hash.
 func (r *records) remove(now time.Time, timeout time.Duration) {
 	if r.refreshed.IsZero() {
 		return

@@ -9,13 +9,13 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// The wait that closes a cycle is the last to become long, so its client sees the cycle first, and notifies the clients
-// of the others. Each of them finds the cycle by itself.
+// The wait that closes a cycle is, as a rule, the last to become long. So its client sees the cycle first, and notifies
+// the clients of the others. Each of them finds the cycle by itself.
 
 const (
 	searchPause    = 500 * time.Millisecond // between the first two searches for a wait; then doubled each time
 	maxSearchPause = 10 * time.Second
-	notifiedPause  = 200 * time.Millisecond // after the last search, before one that a notification asks for
+	notifiedPause  = 200 * time.Millisecond // at least, from the last search to one that a notification asks for
 
 	maxParallel = 8  // calls at a time
 	maxTold     = 16 // deadlocks of one wait
@@ -25,14 +25,14 @@ const (
 type searchState struct {
 	next     time.Time // when to search again
 	last     time.Time // the last search
-	count    int       // of searches
+	count    int       // of searches, except those to confirm a cycle
 	notified bool      // since the last search
 
 	sighting waitgraph.Sighting
 	told     map[string]bool // by the cycle's key: the deadlocks that were reported to the waiter
 }
 
-// unconfirmed reports whether a cycle was seen once, and not yet a second time.
+// unconfirmed reports whether a cycle was seen, and isn't confirmed yet.
 func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.told[s.sighting.Key] }
 
 // urgent reports whether the next search may find a deadlock that no earlier search could find. The wait that closes a
@@ -40,7 +40,6 @@ func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.tol
 // clients that are then notified, and by the second search of each client, which confirms it.
 func (s *searchState) urgent() bool { return s.count == 0 || s.notified || s.unconfirmed() }
 
-// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -61,7 +60,7 @@ func (s *searchState) searched(now time.Time) {
 }
 
 // search searches for deadlocks of the waits that are due. It returns when to search again, zero if there is no wait to
-// search for. It fails only if the ACL forbids to read the clients' waits.
+// search for. It fails only if the ACL forbids reading the clients' waits.
 func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	var due []*longWait
 	for _, w := range f.long {
@@ -108,7 +107,7 @@ func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	return next, nil
 }
 
-// conclude handles the cycle that was found for a wait: the first time it is noted, the second time it is reported.
+// conclude handles the cycle that was found for a wait: the first time it is noted; once confirmed, it is reported.
 func (f *Finder) conclude(w *longWait, r *reader, at time.Time) {
 	cycle, state := r.graph.Through(w.record.Waiter), &w.search
 	if cycle == nil {

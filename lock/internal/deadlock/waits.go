@@ -29,7 +29,7 @@ type Waiter interface {
 	// Describe returns the part of the wait that doesn't change, and the leases that its ctx carries, also those that
 	// have ended. It calls methods of the program's contexts, so it may panic.
 	Describe() (waitgraph.Wait, []Lease)
-	// Deadlocked reports a deadlock to the waiter. With fail its wait must end with an error.
+	// Deadlocked reports a deadlock to the waiter. If fail is true, the wait must end with an error.
 	Deadlocked(cycle waitgraph.Cycle, fail bool)
 }
 

@@ -44,8 +44,8 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	return nil
 }
 
-// leasesAtNode returns the leases that live on the batch's node. It redirects the others, because another node would
-// report them as missing. It sorts leases that are alike together, which makes the call cheaper.
+// leasesAtNode returns the leases that live on the batch's node. It redirects the others, because the batch's node
+// would report them as missing. It sorts leases that are alike together, which makes the call cheaper.
 func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
@@ -60,7 +60,7 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	return all
 }
 
-// redirectIfMoved redirects a lease that lives on another node than the batch's, and reports whether it does.
+// redirectIfMoved redirects a lease that lives on another node than the batch's, and reports whether it did so.
 func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	lease := leaseOf(b.Leases[i])
 	at := r.cfg.Backend.Node(lease.Target().Key)

@@ -1,5 +1,5 @@
 // Package renewal renews a client's leases in Redis. The watchdog decides when and in which batches; this package makes
-// the calls, reads Redis's answer for each lease, and reports it to telemetry. It knows leases only as a Lease.
+// the calls, reads Redis's answer for each lease, and reports it to telemetry. It knows a lease by the interface Lease.
 package renewal
 
 import (
@@ -30,7 +30,7 @@ type Target struct {
 	Key     string // of the lock
 	Owner   string
 	Holding script.Holding // how the lock stores its owners
-	TTL     time.Duration  // of a renewed lease
+	TTL     time.Duration  // that a renewal sets: the lease and the takeover delay
 	TTLArg  any            // the same in milliseconds, boxed
 }
 
@@ -50,7 +50,8 @@ type Config struct {
 	Panicked   func(v any, stack []byte)
 }
 
-// Renewer is a watchdog that renews in Redis, in one call per batch, over the connections reserved for renewals.
+// Renewer is a watchdog that renews in Redis, over the connections reserved for renewals. A batch is one call if the
+// server allows that.
 type Renewer struct {
 	*watchdog.Engine
 	cfg      Config

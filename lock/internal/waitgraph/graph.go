@@ -11,12 +11,12 @@ import (
 // MaxDepth is the largest number of waits in a cycle.
 const MaxDepth = 16
 
-// MaxHolders is the largest number of holders of a lock. With more, the lock blocks no wait here.
+// MaxHolders is the largest number of holders of a lock in a cycle: see Holders.Block.
 const MaxHolders = 100
 
 // Followed reports whether a wait for a lock of that kind ends only when all holders of the lock are gone: then a cycle
-// may lead to any of them. A semaphore may have permits left, a latch has no holders, and who holds a Quorum's lock no
-// single node knows. A wait for a read lock is only followed to a writer: see Holders.Block.
+// may lead to any of them. A semaphore may have permits left, a latch has no holders, and no single node knows who
+// holds a Quorum's lock. A wait for a read lock is only followed to a writer: see Holders.Block.
 func Followed(kind string) bool {
 	switch kind {
 	case "mutex", "fair", "multi", "write", "read":
@@ -83,8 +83,8 @@ type Step struct {
 // same value.
 type Cycle []Step
 
-// Next returns the steps that may follow a wait, in an order that only depends on the graph. Of steps whose waits wait
-// for the same lock it returns the first: the others lead to the same steps.
+// Next returns the steps that may follow a wait for a lock, in an order that only depends on the graph. Of steps whose
+// waits wait for the same lock it returns the first: the others lead to the same steps.
 func (g *Graph) Next(from Awaited) []Step {
 	if steps, known := g.next[from]; known {
 		return steps
@@ -169,9 +169,9 @@ func (g *Graph) Through(waiter string) Cycle {
 	return nil
 }
 
-// Cycles returns cycles until there are most of them, or ctx ends. Otherwise each wait that is part of a cycle is in at
-// least one of them. Waits are tried by age; for a wait that is in no cycle yet, the shortest cycle through it is
-// added.
+// Cycles returns cycles so that each wait that is part of one is in at least one of them. It takes the waits by age,
+// and adds the shortest cycle through each wait that is in no cycle yet. It stops early when it has as many cycles as
+// most, or ctx ends.
 func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	var all []Cycle
 	known := map[string]bool{} // waiters that are in a cycle of all
@@ -215,8 +215,8 @@ func (c Cycle) Key() string {
 }
 
 // Victim returns the index of the wait that is to fail so that the others go on, -1 if none may fail. Of those that
-// may, it is the wait whose Hold has the largest token, and so is the youngest. All clients that find the cycle choose
-// the same wait.
+// may, it is the wait whose Hold has the largest token: as a rule, the Hold that was granted last. All clients that
+// find the cycle choose the same wait.
 func (c Cycle) Victim() int {
 	victim := -1
 	for i, s := range c {

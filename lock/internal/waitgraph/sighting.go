@@ -6,8 +6,8 @@ import "time"
 // and leases are read one after the other, and what other clients have written may be old. So the cycle must be seen a
 // second time, at least SightingsApart later, with the same leases and waits, and every wait of another client must
 // have been refreshed after the first time. Then at the end of the first reading all waits lasted and all leases were
-// held. If a lease is released or a wait ends between the two, or if a client dies or can't be reached, the cycle isn't
-// seen like that a second time.
+// held. If a lease is released, a wait ends, or a client dies or is cut off before it refreshes its waits, the cycle
+// isn't confirmed.
 type Sighting struct {
 	Key  string    // of the cycle; "": none was seen
 	Next time.Time // when to read again
@@ -16,10 +16,10 @@ type Sighting struct {
 	pause time.Duration // before the next reading, if a wait wasn't refreshed
 }
 
-// confirmPause is the first pause; each pause is twice the one before.
+// confirmPause is the first Sighting.pause; each pause is twice the one before.
 const confirmPause = 250 * time.Millisecond
 
-// Sight notes that a cycle was seen by a reading that ended at a time. It must not be the beginning of the reading: a
+// Sight returns the sighting of a cycle by a reading that ended at a time. That must not be when the reading began: a
 // wait that was read first may have been refreshed during the reading, and have ended before another wait of the cycle
 // began.
 func Sight(c Cycle, at time.Time) Sighting {

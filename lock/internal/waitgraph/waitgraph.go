@@ -44,7 +44,7 @@ type Wait struct {
 	Traceparent string    // of the acquire, "" unless that is sampled
 	Holds       []Hold    // the live leases of the same Client that the wait's ctx carries
 	Breaks      bool      // the wait may be chosen to fail: WithDeadlockBreaking
-	Refreshed   time.Time // not encoded; zero for this client's waits: the earliest time of the refresh, by our clock
+	Refreshed   time.Time // the earliest time of the last refresh, by our clock; zero for our own waits; not encoded
 }
 
 // Awaited is the lock that a wait waits for. The steps that may follow a wait depend on nothing else.
@@ -109,7 +109,7 @@ func Encode(waits []Wait) string {
 // ErrMalformed is matched by the errors of Decode.
 var ErrMalformed = errors.New("lockdog: malformed waits")
 
-// Decode parses a text of Encode. Anybody may have written the text: any deviation is an error. Unknown JSON keys are
+// Decode parses a text of Encode. Anybody may have written the text, so Decode checks it. Unknown JSON keys are
 // ignored: a later version may add some.
 func Decode(text string) ([]Wait, error) {
 	if len(text) > maxEncoded || !utf8.ValidString(text) {

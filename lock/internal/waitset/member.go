@@ -14,7 +14,7 @@ type Member struct {
 	channel string
 
 	reachable  bool         // messages on the channel arrive
-	alone      bool         // the last release found that no other client waits
+	alone      bool         // the last hand-over in this process found that no other client waits
 	registered Claim        // whose entry the wait set has, or may have; nil: none
 	since      int64        // when the client began to wait, or last got the lock: Redis's time in µs; 0: unknown
 	grant      *remoteGrant // of the head, which hasn't looked at it yet; nil: none
@@ -42,8 +42,8 @@ func (m *Member) Channel() string { return m.channel }
 // Reachable reports whether messages on the channel arrive.
 func (m *Member) Reachable() bool { return m.reachable }
 
-// SetReachable notes whether messages on the channel arrive. A grant whose message was lost is found by the head when
-// it asks. empty: the queue has no head, so such a grant is declined here.
+// SetReachable notes whether messages on the channel arrive. If the message of a grant was lost, the head finds the
+// grant when it asks. empty: the queue has no head, so the grant is declined here.
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
@@ -51,8 +51,8 @@ func (m *Member) SetReachable(reachable, empty bool) {
 	}
 }
 
-// Message reads a message from the channel. owner is that of the head; "": there is none. wake is true if the head must
-// wake up, to accept the grant or to ask.
+// Message reads a message from the channel. owner is the head's owner; "": there is no head. wake is true if the head
+// must wake up, to accept the grant or to ask.
 func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseCall(payload)); sent != 0 {
@@ -85,7 +85,7 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 		}
 	}
 	m.registered = claim
-	// An entry without an owner doesn't replace one with an owner here: the set may still have that, and grant by it.
+	// A claim keeps its entry with an owner: the set may still have that entry, and a release may grant by it.
 	if trust > 0 || !MayBeGranted(claim.WaitEntry()) {
 		claim.SetWaitEntry(entry)
 	}
@@ -100,8 +100,8 @@ func (m *Member) Unregister() (e script.Entries) {
 	return e
 }
 
-// WorthRegistering reports whether other clients may wait. If none waited at the last release, an entry isn't worth its
-// cost: if others do wait, the release without an entry wakes all.
+// WorthRegistering reports whether a release should send an entry. If no other client waited at the last hand-over, the
+// entry isn't worth its cost: if others do wait now, the release without an entry wakes all.
 func (m *Member) WorthRegistering() bool { return !m.alone || m.registered != nil }
 
 // Registered reports whether the wait set has, or may have, an entry of a claim.
@@ -148,8 +148,8 @@ func (m *Member) Accept(claim Claim, trust, margin time.Duration) (
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that the head's claim has taken the lock at now, Redis's time. inSet: the request may have added its
-// entry. moving: the slot is moving, so that entry may be at another node than the lock.
+// Took notes that the head's claim has taken the lock at now, Redis's time. inSet: the request had the claim's entry,
+// which a grant takes out of the wait set. moving: the slot is moving, so the entry may be left at another node.
 func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	m.since = now
 	m.forget(claim)
@@ -161,7 +161,7 @@ func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	}
 }
 
-// Refused notes that the head's request was refused at now, Redis's time. inSet: the request has added its entry.
+// Refused notes that the head's request was refused at now, Redis's time. inSet: the request had the claim's entry.
 func (m *Member) Refused(now int64, inSet bool) {
 	if m.since == 0 && inSet {
 		m.since = now
@@ -170,13 +170,13 @@ func (m *Member) Refused(now int64, inSet bool) {
 
 // HandedOver notes that a release in this process has handed the lock over to a claim. othersWait: other clients wait.
 func (m *Member) HandedOver(claim Claim, othersWait bool) {
-	m.since = 0 // if other clients wait, they have waited longer
+	m.since = 0 // the next entry gets the time of its request, because other clients have waited longer
 	m.registered, m.alone = nil, !othersWait
 	claim.SetWaitEntry("")
 	m.forget(claim)
 }
 
-// NotHandedOver notes that a release in this process passed the lock to another client, or to none.
+// NotHandedOver notes that a release in this process tried to hand the lock over, and didn't.
 func (m *Member) NotHandedOver() { m.alone = false }
 
 // forget drops the grant of a claim that has got the lock in another way.
@@ -186,8 +186,8 @@ func (m *Member) forget(claim Claim) {
 	}
 }
 
-// GiveUp notes that the head gives up its claim. If a release has granted it the lock, or still does, that is given
-// back.
+// GiveUp notes that the head gives up its claim. If a release has granted the lock to the claim, or does so later, the
+// lock is given back.
 func (m *Member) GiveUp(claim Claim) {
 	if m.grant != nil {
 		m.grant = nil
@@ -204,7 +204,7 @@ func (m *Member) GiveUp(claim Claim) {
 // UnsubscribeDelay and then call DeclineLast.
 func (m *Member) Lingers() bool { return m.lingers }
 
-// DeclineLast gives back what was, or may be, granted to the last waiter of a queue that has ended.
+// DeclineLast gives back the lock if it was, or may be, granted to the last waiter of a queue that has ended.
 func (m *Member) DeclineLast() {
 	if m.registered != nil {
 		m.client.Decline(m.registered.Owner())

@@ -6,8 +6,8 @@
 //
 //  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that
 //     refuses the lock adds the client's entry, which contains the client's tag, the head's owner, and the trust time:
-//     how long the head trusts a grant (script.Entry). A release by a client with a queue adds that client's entry,
-//     too. The score is the time at which the client began to wait, or last had the lock.
+//     how long the head trusts a grant (script.Entry). If others wait, a release by a client with a queue adds that
+//     client's entry, too. The score is the time at which the client began to wait, or last had the lock.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
 //     (next.lua). It publishes the remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the
 //     lock's channel for all others. If the entry is of the next waiter of the releasing client, it hands the lock over
@@ -19,16 +19,17 @@
 //
 // A client whose entry has no owner is called instead: it gets a message at which its head asks for the lock. An entry
 // has no owner if the head can't trust a grant, because its lease isn't renewed, needs replicas to confirm it, or has a
-// takeover delay, and if the client has read messages late (Client.noteSlow). A client whose score is older than the
-// trust time is called, too: it may have been stopped since, and many others with it.
+// takeover delay, or if the client has read messages late (Client.noteSlow). A client whose score is older than the
+// trust time is called, too: it may have been stopped since, and a grant would keep the lock from the others for that
+// time.
 //
 // A grant or a call may fail:
 //
 //   - The chosen client is stopped, cut off or dead. The lock is free when the trust time is over, or at once after a
 //     call. 10 to 20 ms later somebody must ask for it. With script.WakeOneSilent that is the client that released the
 //     lock, because it has a queue for it. With script.WakeOneAnnounced it is all waiting clients, because they got the
-//     message to all. If a client dies after a silent release, the others ask when the last lease that they saw should
-//     have ended, as after the death of a holder.
+//     message to all. If the releasing client dies after a silent release, the others ask when the last lease that they
+//     saw should have ended, as after the death of a holder.
 //   - The waiter has left, or the message was lost with the subscription. The next waiter of that client that asks
 //     learns that the lock is held by an owner that has left, and gives the lock back: Client.Decline. If nobody asks,
 //     the lock is given back when the subscription is up again, a second after the last waiter has left, or when the
@@ -57,7 +58,7 @@ const UnsubscribeDelay = time.Second
 // One release in wakeAllOneIn wakes all clients.
 const wakeAllOneIn = 64
 
-// WakePolicy returns w, or once in a while script.WakeAll.
+// WakePolicy returns w or, at random in one of wakeAllOneIn calls, script.WakeAll.
 func WakePolicy(w script.Wake) script.Wake {
 	if rand.IntN(wakeAllOneIn) == 0 {
 		return script.WakeAll
@@ -65,8 +66,9 @@ func WakePolicy(w script.Wake) script.Wake {
 	return w
 }
 
-// A client's tag is a number of tagDigits digits. A message to all is the tag of the client that was called, or -tag if
-// it was granted the lock. Any other message wakes all. Redisson reads tags as numbers and ignores them.
+// A client's tag is a number of tagDigits digits. A message on the lock's channel is the tag of the client that was
+// called, or -tag if that client was granted the lock. Any other message wakes all. Redisson reads tags as numbers and
+// ignores them.
 const (
 	tagDigits = 10
 	firstTag  = 1_000_000_000
@@ -77,10 +79,10 @@ func newTag() string {
 	return strconv.FormatInt(firstTag+rand.Int64N(lastTag-firstTag+1), 10)
 }
 
-// IsTag reports whether a message to all, without its '-', is the tag of a client.
+// IsTag reports whether a message on the lock's channel, without its '-', is the tag of a client.
 func IsTag(message string) bool { return len(message) == tagDigits }
 
-// MayBeGranted reports whether a release may grant the lock by an entry: whether that has an owner. "": no entry.
+// MayBeGranted reports whether a release may grant the lock by an entry: whether the entry has an owner. "": no entry.
 func MayBeGranted(entry string) bool { return len(entry) > tagDigits }
 
 // Claim is the part of a waiter's request for a lock that a wait set needs.
@@ -95,7 +97,7 @@ type Claim interface {
 }
 
 // Client is a client's part in all wait sets. The mutex of the client's queues must be held for its methods and those
-// of its Members.
+// of its Members, except Tag, Channel and, for a queue that has ended, Lingers.
 type Client struct {
 	tag       string
 	clock     func(key string) *dispatch.Clock // of the server where a key lives
@@ -136,8 +138,8 @@ func (c *Client) Abandon(claim Claim) {
 	c.expiries = append(c.expiries, expiry{claim.Owner(), now.Add(2 * MaxTrust)})
 }
 
-// Decline gives back a lock that was granted to an owner whose claim was abandoned. An owner that wasn't abandoned has
-// got the lock by asking.
+// Decline gives back a lock that was granted to an owner whose claim was abandoned. Any other owner keeps the lock: it
+// has got the lock by asking, or is another client's.
 func (c *Client) Decline(owner string) {
 	if claim := c.abandoned[owner]; claim != nil {
 		delete(c.abandoned, owner)
@@ -153,7 +155,7 @@ func (c *Client) DeclineAll() {
 }
 
 // A client that reads messages late may miss a grant, and then nobody has the lock for the trust time. So such a client
-// is slow, and gets no grants but calls, until it has read no message late for slowFor.
+// is slow: releases only call it, and don't grant it a lock, until it has read no message late for slowFor.
 const (
 	lateMessage = MaxTrust / 2
 	slowFor     = time.Minute
