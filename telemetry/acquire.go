@@ -26,7 +26,7 @@ type Acquire struct {
 	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
 	links    []trace.Link // to the holders seen
 
-	waits     *waits        // of the ctx; nil: waits aren't measured there
+	waits     *waits        // of TrackWaits; nil: the ctx has none
 	caller    trace.Span    // gets the waits as an attribute; nil: not wanted
 	waitStart time.Time     // of the current wait, if waits are measured
 	waited    time.Duration // the sum of the waits that have ended, if waits are measured
@@ -82,7 +82,7 @@ func (a *Acquire) Traceparent() string {
 	return formatTraceparent(a.span.SpanContext())
 }
 
-// Attempt counts a request for the lock.
+// Attempt counts an attempt to take the lock. It may consist of several requests, if some fail.
 func (a *Acquire) Attempt() { a.attempts++ }
 
 // Error counts a failed call, as Recorder.Error does, and notes its type for the span.
@@ -176,7 +176,7 @@ func (a *Acquire) addWait(d time.Duration) {
 	}
 }
 
-// Wakeup counts an attempt of a waiter, by what woke it.
+// Wakeup counts a wake-up of the waiter, by its source.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
 	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
@@ -249,7 +249,8 @@ func (a *Acquire) Pass() {
 	}
 }
 
-// Reenter ends the acquire by joining h, the caller's own grant.
+// Reenter ends the acquire by joining h, the caller's own grant. h is nil if a Multi or a Quorum joined other leases
+// than those of one Multi or Quorum.
 func (a *Acquire) Reenter(h *Hold) {
 	if !a.ended {
 		a.end(AcquireReentered, nil, h)

@@ -58,7 +58,7 @@ func (b *RenewBatch) begin(
 	attrs = append(attrs, semconv.DBSystemNameRedis, renewOperation,
 		KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
 	host, port, err := net.SplitHostPort(b.node)
-	if err != nil { // a socket, or not known
+	if err != nil { // node is a Unix socket, or unknown
 		host = b.node
 	}
 	if host != "" {
@@ -74,8 +74,8 @@ func (b *RenewBatch) begin(
 	return r.tracing.start(ctx, SpanBatch.Name, opts...)
 }
 
-// End ends the call; a second End does nothing. The counts are of leases; failed are those without an answer, for the
-// reason t. err is the error of the span, if the whole call failed.
+// End ends the call; a second End does nothing. The counts are of leases; failed are those with RenewalError. t is the
+// type of the first failure. err is the error of the span, if the whole call failed.
 func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err error) {
 	r := b.rec
 	if r == nil {

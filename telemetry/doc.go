@@ -1,5 +1,5 @@
-// Package telemetry has the names of all spans, metrics, attributes and log records that lockdog emits, and the
-// [Recorder] by which package lock emits them.
+// Package telemetry has the names of all spans, metrics and attributes that lockdog emits, and of most log records.
+// Package lock emits them by the [Recorder]. Log records that begin with "lockdog:" aren't listed here.
 //
 // API for users, as stable as the rest of lockdog:
 //
@@ -37,7 +37,7 @@
 //
 // If the acquire isn't sampled, a loss or a cancellation is the root of its own trace, which may be sampled. The cause
 // or reason, the group and the kind of the lock are attributes from its start, so that a sampler can keep the losses. A
-// batch has a span if a renewal in it has a span, or failed.
+// batch has a span if a renewal in it is expected to have a span ([Hold.ShowsRenewal]), or failed.
 //
 // After 360 renewals in a trace, the next ones are in a new trace, whose root is another "held" span that links to the
 // first. If the sampler declines it, the renewals stay in the old trace, thinned out as with [RenewalSpansThinned], and
@@ -55,6 +55,6 @@
 // replaced. A provider that changes from no-op to live in another way (eBPF auto-instrumentation that is attached to a
 // running process) isn't noticed.
 //
-// Counts made while the MeterProvider is a no-op are lost, but not the numbers of locks held, of waiters and of
-// registered leases: they are right at the first event after a provider was installed.
+// Counts made while the MeterProvider is a no-op are lost, but not the numbers of locks held, of waiters and of the
+// watchdog's leases: after a provider was installed, each is right from its next change on.
 package telemetry

@@ -1,8 +1,8 @@
 package telemetry
 
-// Each type below has the closed list of values of an attribute. names.go says which of them each metric has.
+// Each string type below has the closed list of values of an attribute. names.go says which of them each metric has.
 
-// Outcome is the outcome of an operation: an acquire, a renewal or a release.
+// Outcome is the outcome of an acquire, a renewal, a batch of renewals, a release or a forced unlock.
 type Outcome string
 
 // The outcomes of an acquire. Only AcquireError is an error: it is normal that somebody else holds the lock.
@@ -36,18 +36,18 @@ const (
 	forceForced   Outcome = "forced" // somebody held the lock
 	forceFree     Outcome = "free"   // nobody did
 	forceError    Outcome = "error"
-	batchOK       Outcome = "ok"      // every lease got an answer, also if that was "missing" or "taken"
-	batchPartial  Outcome = "partial" // some leases got none
-	batchError    Outcome = "error"   // none did
+	batchOK       Outcome = "ok"      // no renewal failed, but locks may be missing or taken
+	batchPartial  Outcome = "partial" // some renewals failed
+	batchError    Outcome = "error"   // all renewals failed
 )
 
-// WakeupSource is why a waiter tried again.
+// WakeupSource is what woke a waiter.
 type WakeupSource string
 
 // The sources of a wake-up.
 const (
-	WakeupMessage WakeupSource = "message" // the release message of another process
-	WakeupLocal   WakeupSource = "local"   // a release in this process
+	WakeupMessage WakeupSource = "message" // a message about a release by another client
+	WakeupLocal   WakeupSource = "local"   // a release, a hand-over or a loss in this client
 	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
 	WakeupPoll    WakeupSource = "poll"    // a timer: a message may have been lost, or sent to a waiter that is gone
 )
@@ -58,7 +58,7 @@ type TakeoverReason string
 // The reasons of a takeover.
 const (
 	TakeoverExpired       TakeoverReason = "expired"        // the holder vanished and its lease ran out
-	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released where our subscription didn't hear it
+	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released, but the message didn't reach this client
 )
 
 // HoldEnd is how a grant ended. What comes first counts: a lease that was canceled may then be released or lost.
@@ -93,7 +93,7 @@ type CancelReason string
 
 // The reasons of a cancellation.
 const (
-	CancelContext   CancelReason = "context"   // the ctx given to Lock ended
+	CancelContext   CancelReason = "context"   // the ctx that the lease follows ended
 	CancelMaxHold   CancelReason = "max_hold"  // WithMaxHold
 	CancelHeartbeat CancelReason = "heartbeat" // WithHeartbeat
 	CancelClosed    CancelReason = "closed"    // Client.Close
@@ -112,15 +112,17 @@ const (
 	OpForceUnlock Operation = "force_unlock"
 )
 
-// ErrorType is the class of an error: the closed list of values of the attribute error.type.
+// ErrorType is the class of an error, the value of the attribute error.type. For a lost lock that attribute has the
+// LossCause instead, and for a renewal that finds the lock missing or taken, the Outcome.
 type ErrorType string
 
-// The classes of errors. A lock that is held, and NOSCRIPT, are not errors.
+// The classes of errors. A held lock is no error, nor is a NOSCRIPT after which the script is sent and runs.
 const (
-	ErrorTimeout ErrorType = "timeout" // no reply in time
+	ErrorTimeout ErrorType = "timeout" // no reply in time, or the call reached Redis too late
 	ErrorNetwork ErrorType = "network" // refused, reset, closed, unknown host
 	ErrorPool    ErrorType = "pool"    // no free connection in the client's pool, or at the server (maxclients)
-	// READONLY, REDIRECT: a replica answered; NOREPLICAS, MISCONF, UNBLOCKED: a primary accepts no writes.
+	// READONLY, REDIRECT: a replica answered; UNBLOCKED: the primary became a replica; NOREPLICAS, MISCONF: a primary
+	// accepts no writes.
 	ErrorReadonly ErrorType = "readonly"
 	// LOADING: the server is reading its data; MASTERDOWN: a replica has lost its primary.
 	ErrorLoading     ErrorType = "loading"

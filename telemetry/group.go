@@ -23,9 +23,9 @@ type group struct {
 
 	waiting upDown
 
-	appeared atomic.Bool // there was an acquire: the group is in the gauges
+	appeared atomic.Bool // role.appear was called: the group is in the gauges
 
-	mu      sync.Mutex // guards the rest, and prev and next of the holds in the list
+	mu      sync.Mutex // guards the rest, and state, prev and next of the group's holds
 	holds   Hold       // the sentinel of the circular list of holds
 	failing int        // holds whose last renewal failed
 }

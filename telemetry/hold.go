@@ -24,7 +24,7 @@ type Hold struct {
 	parent trace.Span
 	// grant is the trace in which the lock was acquired; nil: it isn't recorded.
 	grant *trail
-	// trail is the trace of the renewals now; nil: as grant.
+	// trail is the trace of the renewals now: at first grant, later made by nextTrail. nil if grant is nil.
 	trail atomic.Pointer[trail]
 
 	lease     time.Duration
@@ -91,7 +91,7 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
 }
 
-// describe returns the attributes that all spans of the hold have, except renewals, and more.
+// describe returns the attributes of every span of the hold except renewals, followed by more.
 func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 7)
 	attrs = append(attrs, KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
@@ -105,7 +105,7 @@ func (h *Hold) Since() time.Time { return h.start }
 // Token returns the token of the grant.
 func (h *Hold) Token() int64 { return h.token }
 
-// SpanContext returns that of the grant's held span; it is invalid if that isn't recorded.
+// SpanContext returns the span context of the grant's held span. It is invalid if that span isn't recorded.
 func (h *Hold) SpanContext() trace.SpanContext {
 	if h.grant == nil {
 		return trace.SpanContext{}
@@ -129,7 +129,7 @@ func (h *Hold) logged() trace.SpanContext {
 	return h.untraced()
 }
 
-// untraced returns the span context of a hold that isn't recorded.
+// untraced returns the span context of the acquire, for a hold that isn't recorded.
 func (h *Hold) untraced() trace.SpanContext {
 	if h.parent == nil {
 		return trace.SpanContext{}
@@ -184,7 +184,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	m.losses.Add(ctx, 1, at(role.losses, cause).add...)
 	used := h.utilization(now)
 	if renewed := role.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
-		// There was no renewal that recorded the utilization.
+		// The loss was found at the deadline, not by a renewal, which would have recorded the utilization.
 		m.utilization.Record(ctx, used, role.record...)
 		if used > lateAt {
 			m.late.Add(ctx, 1, role.add...)

@@ -85,8 +85,8 @@ type Burst struct {
 	ends time.Time // of the window
 }
 
-// endsWindow is the window of the burst for leases that are canceled or held too long. They come without a batch, whose
-// end could end the burst: ten thousand contexts end at once when a program shuts down.
+// endsWindow is the window of Recorder.ends, whose records come without a batch that could end the burst. Example: ten
+// thousand contexts end at once when a program shuts down.
 const endsWindow = time.Second
 
 // NewBurst returns a Burst that lasts until Flush.

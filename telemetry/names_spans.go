@@ -52,10 +52,11 @@ const (
 const (
 	linkBlockedBy = "blocked_by" // the acquire span of the lock's holder
 	linkHeld      = "held"       // the grant that a span belongs to
-	linkBatch     = "batch"      // the call that renewed
+	linkBatch     = "batch"      // the renewal call, also if it failed
 )
 
-// memberOf follows Span.Name in the names of the spans of a member: a name of a Multi, or a node of a Quorum.
+// memberOf follows Span.Name in the names of a member's spans, except renew. A member is a name of a Multi, or a node
+// of a Quorum.
 const memberOf = " member"
 
 // Span describes a kind of span. SpanBatch has the span kind CLIENT, all others INTERNAL.

@@ -24,8 +24,8 @@ type Config struct {
 	// Logger; nil: slog.Default() at the time of each record.
 	Logger *slog.Logger
 	// State is called each time metrics are collected, on the collecting goroutine. It must return quickly, and must
-	// not create or close Recorders. It may be called once more while Close runs. nil: the gauges of State have no
-	// value.
+	// not create or close Recorders. It may be called once more during Close or soon after it. nil: the gauges of
+	// State have no value.
 	State func() State
 	// CallerAttributes adds the time that acquires wait to the spans of their callers: KeyWait.
 	CallerAttributes bool
@@ -35,8 +35,8 @@ type Config struct {
 type State struct {
 	Ticking         bool          // the watchdog has leases
 	TickAge         time.Duration // since the watchdog's last pass; reported only if Ticking
-	PubSubWanted    bool          // there are waiters, so there should be a subscription
-	PubSubConnected bool          // there is a subscription; reported only if PubSubWanted
+	PubSubWanted    bool          // the client needs subscriptions, for waiters or for its control channel
+	PubSubConnected bool          // all connections for these work; reported only if PubSubWanted
 }
 
 // Recorder records the events of one client as spans, measurements and log records. Its methods, and those of the types
@@ -110,7 +110,7 @@ type Lock struct {
 func (l *Lock) Group() string { return l.role.name }
 
 // Lock returns the telemetry of the lock with a name. kind is the kind of lock ("mutex"). If groupName is empty, the
-// group is the name up to its first colon, without the braces of a hash tag, or "default" if nothing is left. Lock
+// group is the name up to its first colon, without the braces of a hash tag; "default" if there is no such prefix. Lock
 // locks nothing and allocates nothing if the group exists.
 func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	// OTLP refuses a whole batch of spans for one string that isn't UTF-8.
@@ -170,7 +170,7 @@ func (r *Recorder) group(name string, most int) *group {
 	return g
 }
 
-// Error counts a failed call to Redis; Hold.Renewal also counts failed renewals, for each lease. ctx is for exemplars.
+// Error counts a failed call to Redis in lockdog.errors. ctx is for exemplars.
 func (r *Recorder) Error(ctx context.Context, op Operation, t ErrorType) {
 	if of := r.metrics.errorSets[op]; of != nil {
 		r.metrics.errors.Add(ctx, 1, at(of, t).add...)
@@ -187,7 +187,7 @@ func (r *Recorder) WatchdogLeases(delta int) {
 	r.leases.add(context.Background(), int64(delta), nil)
 }
 
-// PubSubReconnect counts a renewed subscription.
+// PubSubReconnect counts that a connection for subscriptions failed, and has to be made again.
 func (r *Recorder) PubSubReconnect() {
 	r.metrics.reconnects.Add(context.Background(), 1)
 }

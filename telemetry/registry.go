@@ -20,8 +20,8 @@ type registry struct {
 
 	oldest, failing, worst, tickAge, connected metric.Float64ObservableGauge
 
-	// members is read by the collecting goroutine, which holds the SDK's lock. It must not lock registries.mu, which is
-	// held while a callback is registered with the SDK: that would be a deadlock.
+	// members is read by the collecting goroutine, which holds the SDK's lock. That goroutine must not lock
+	// registries.mu, which is held while a callback is registered with the SDK: that would be a deadlock.
 	members atomic.Pointer[[]*Recorder]
 
 	mu     sync.Mutex
@@ -114,8 +114,8 @@ func (reg *registry) admit(name string) bool {
 	return true
 }
 
-// collect is the callback. It observes the worst value of all recorders, as that is what needs attention; of the leases
-// that are failing, the sum.
+// collect is the callback. It observes the worst value of all recorders, because that one needs attention, but the sum
+// of their failing leases.
 func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 	type total struct {
 		options []metric.ObserveOption

@@ -60,7 +60,7 @@ func (rel *Release) Error(t ErrorType) {
 func (rel *Release) Failed(t ErrorType) { rel.errorType = t }
 
 // End ends the release; a second End does nothing. unconfirmed says that the reply was lost, but the lock counts as
-// released. Hold.End must follow. err becomes the status of the span, unless that is a member's.
+// released. Hold.End must follow. With ReleaseError, err becomes the status of the span, unless that is a member's.
 func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {

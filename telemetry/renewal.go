@@ -17,7 +17,7 @@ type RenewalEvent struct {
 	ErrType    ErrorType // with RenewalError
 	Attempt    int       // 1; more for a retry of the same renewal
 
-	Remaining time.Duration // from the attempt to the deadline before it
+	Remaining time.Duration // from the attempt to the deadline that the lease then had
 	Lag       time.Duration // how late the attempt was made
 	Elapsed   time.Duration // from the last confirmed renewal's sending to the outcome
 
@@ -39,7 +39,7 @@ const (
 	renewalsPerTrace = 360
 )
 
-// Renewal records the outcome of an attempt to renew. After RenewalMissing and RenewalTaken, Lost must follow.
+// Renewal records the outcome of an attempt to renew. After RenewalMissing and RenewalTaken, Lost or End must follow.
 func (h *Hold) Renewal(ev *RenewalEvent) {
 	if h.lock == nil {
 		return
@@ -137,8 +137,8 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	return span
 }
 
-// ShowsRenewal reports whether the next renewal gets a span if it succeeds. It doesn't know of a trace that the sampler
-// declined: then fewer renewals have spans.
+// ShowsRenewal reports whether the next renewal gets a span if it succeeds in time. It doesn't know of a trace that the
+// sampler declined: then fewer renewals have spans.
 func (h *Hold) ShowsRenewal() bool {
 	if h.trail.Load() == nil {
 		return false

@@ -12,10 +12,10 @@ import (
 
 // role says what is recorded of a lock:
 //
-//	        spans                 counted, and in the gauges     renewals
-//	alone   acquire orders, ...   yes                            its own
-//	whole   acquire orders, ...   yes                            none; its members have them
-//	member  acquire member ...    waits; lockdog.members.lost    its own
+//	        spans                 counted, and in the gauges               renewals
+//	alone   acquire orders, ...   yes                                      its own
+//	whole   acquire orders, ...   yes, but not the waits of a Multi        none; its members have them
+//	member  acquire member ...    waits of a Multi; lockdog.members.lost   its own
 //
 // A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals
 // and failed calls are counted where they are made: for locks that are alone, and for members.
@@ -54,8 +54,8 @@ func newTally(group, of string, m *instruments) *tally {
 	}
 }
 
-// ofMember returns the instruments of members. What is counted for the whole isn't counted for its members; their
-// losses have a counter.
+// ofMember returns the instruments of members. What is counted for the whole isn't counted for its members. Their
+// losses have a counter of their own.
 func (i *instruments) ofMember() *instruments {
 	m := *i
 	m.acquisitions, m.cancellations, m.releases = noop.Int64Counter{}, noop.Int64Counter{}, noop.Int64Counter{}
@@ -66,7 +66,8 @@ func (i *instruments) ofMember() *instruments {
 }
 
 // Whole returns the telemetry of a whole with a name, whose first member is l. It is counted in the group of l.
-// confirmed is called when metrics are collected: it returns when the renewals that the whole depends on were sent.
+// confirmed returns when the renewals that the whole depends on were sent. It is called when metrics are collected, and
+// when the whole is lost.
 func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 	g := l.role.group
 	return Lock{
@@ -90,8 +91,8 @@ func (r *role) located(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return append(attrs, KeyNode.String(r.node()))
 }
 
-// appear starts the counters of the group for this role at 0, at the first acquire with an SDK. A counter that starts
-// at 1 never fires an alert on increase() > 0.
+// appear starts the counters of the group for this role at 0, when the first operation with an SDK starts. A counter
+// that starts at 1 never fires an alert on increase() > 0.
 func (r *role) appear(ctx context.Context) {
 	g, m := r.group, r.metrics
 	if !g.appeared.Load() {
