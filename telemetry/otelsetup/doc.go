@@ -30,14 +30,15 @@
 //   - OTEL_BSP_*, OTEL_SPAN_*, OTEL_METRIC_EXPORT_INTERVAL, _TIMEOUT and OTEL_METRICS_EXEMPLAR_FILTER.
 //
 // Start returns an error for another exporter or protocol. The SDK reads the other variables. If it can't parse one, it
-// uses its default, which for a sampler is to trace all, and the log has a warning ("telemetry error").
+// uses its default, which for a sampler is to trace all, and the log has a warning ("telemetry error"), unless
+// Config.KeepGlobals is set.
 //
 // NO_COLOR, if not empty, removes the colour from the log.
 //
 // # Without an endpoint for traces
 //
-// Spans are only exported if Config.Endpoint or a variable names an endpoint, or if OTEL_TRACES_EXPORTER=otlp asks for
-// the default endpoint: otherwise a program on a laptop would fill its log with refused connections. Without an
-// exporter a trace that begins here isn't sampled, unless OTEL_TRACES_SAMPLER is set. A trace that comes in sampled
-// stays sampled, and log lines have its ids.
+// Spans are only exported if Config.TraceExporter is set, if Config.Endpoint or a variable names an endpoint, or if
+// OTEL_TRACES_EXPORTER=otlp asks for the default endpoint: otherwise a program on a laptop would fill its log with
+// refused connections. Without an exporter a trace that begins here isn't sampled, unless Config.SpanProcessors or
+// OTEL_TRACES_SAMPLER is set. A trace that comes in sampled stays sampled, and log lines have its ids.
 package otelsetup

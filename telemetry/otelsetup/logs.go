@@ -71,10 +71,10 @@ func TraceHandler(next slog.Handler) slog.Handler {
 
 type traceHandler struct {
 	root    slog.Handler
-	applied []func(slog.Handler) slog.Handler // inside a group: they make next of root
+	applied []func(slog.Handler) slog.Handler // since the first group: applied to root, they give next
 	next    slog.Handler
 	grouped bool
-	has     bool // next has a trace_id
+	has     bool // next adds a trace_id, outside of groups
 }
 
 func (h *traceHandler) Enabled(ctx context.Context, level slog.Level) bool {

@@ -39,7 +39,7 @@ func newMeterProvider(
 	if scraped {
 		exporter, err := otelprom.New(
 			otelprom.WithRegisterer(registry),
-			// The scope would be three more labels, the same on all series.
+			// The scope would be three more labels on each series.
 			otelprom.WithoutScopeInfo(),
 			// The default depends on a global variable of another package.
 			otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),

@@ -71,7 +71,8 @@ type Providers struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider          // see OTEL_METRICS_EXPORTER; Registry has its metrics by default
 	Propagator     propagation.TextMapPropagator // W3C trace context and baggage by default
-	// Registry has the metrics, and those of the Go runtime and the process. More collectors may be registered.
+	// Registry has the metrics of the Go runtime and the process and, by default, of MeterProvider. More collectors may
+	// be registered.
 	Registry *prometheus.Registry
 	// Logger writes text or JSON, with trace_id and span_id from the ctx of the log call.
 	Logger *slog.Logger
@@ -90,8 +91,8 @@ var ErrConfig = errors.New("otelsetup: bad setting")
 const shutdownTimeout = 5 * time.Second
 
 // Start sets up all providers and makes them global: OpenTelemetry's providers, propagators and error handler, and
-// slog's default logger. It opens no connection: exporters do so when they have something to send, and their errors are
-// logged. After an error, only the error handler stays set. Shutdown must be called before the program ends.
+// slog's default logger. It opens no connection: exporters do so when they have something to send, and report errors to
+// the error handler. After an error, only the error handler stays set. Shutdown must be called before the program ends.
 func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	logger, err := newLogger(cfg)
 	if err != nil {
@@ -146,8 +147,8 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 func (p *Providers) Handler() http.Handler { return p.handler }
 
 // Shutdown sends the remaining data and stops the providers. It ends with ctx, or after five seconds if ctx has no
-// deadline. The globals stay set but do nothing. A second call returns the result of the first. For nil, which Start
-// returns with an error, Shutdown does nothing.
+// deadline. The global providers stay set but do nothing. A second call returns the result of the first. For nil, which
+// Start returns with an error, Shutdown does nothing.
 func (p *Providers) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil

@@ -44,7 +44,7 @@ func newTracerProvider(ctx context.Context, cfg Config, res *resource.Resource) 
 	return sdktrace.NewTracerProvider(opts...), nil
 }
 
-// newExporter returns nil if there is no endpoint to export to.
+// newExporter returns the exporter of traces, nil if they aren't exported.
 func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	if cfg.TraceExporter != nil {
 		return cfg.TraceExporter, nil
