@@ -38,7 +38,7 @@ func lineOf(frames []runtime.Frame) string {
 	return fmt.Sprintf("%s %s:%d", frames[0].Function, frames[0].File, frames[0].Line)
 }
 
-// busiest returns the names that caused most waiting, in all clients.
+// busiest returns the names that caused most waiting, separately for each client.
 func (v *view) busiest() []*busy {
 	out := []*busy{}
 	for _, c := range v.clients {

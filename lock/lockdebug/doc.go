@@ -88,8 +88,8 @@
 //	  pages       number of pages, at least 1
 //	  items       of this page
 //
-// Every item has name, kind, group, state, owner, since, age_seconds (from since until now, or until its end). If
-// known, it also has node (the address of its server; not for a Multi or a Quorum), token, trace_id and trace_url. The
+// Every item has name, kind, group, state, since, age_seconds (from since until now, or until its end). If known, it
+// also has owner, node (the address of its server; not for a Multi or a Quorum), token, trace_id and trace_url. The
 // other fields depend on the list:
 //
 //	held     state is held; canceled: its Context has ended, but it isn't released; releasing; or lost: a Multi or a
@@ -150,19 +150,19 @@
 // A client remembers the last 1,000 leases that were lost, canceled or closed. If these don't reach back an hour, the
 // page says so, and ended_since has the time.
 //
-// The list busiest has the locks of this process with most waiting in about the last minute, at most 100. Its figures
-// are estimates from samples: see [lock.WithContentionProfile]. q and group apply to it.
+// The list busiest has the locks with most waiting in about the last minute, at most 100, separately for each client.
+// Its figures are estimates from samples: see [lock.WithContentionProfile]. q and group apply to it.
 //
 //	busiest  a list of objects, most waiting time first:
 //	  name, kind, group
 //	  window_seconds        length of the time that the other figures are for
-//	  waited_seconds        time that this process waited for the lock, all waiters together
+//	  waited_seconds        time that the client waited for the lock, all waiters together
 //	  longest_wait_seconds  of a recorded wait
-//	  utilization           share of the time that this process held it, at most 1; for a semaphore and for readers,
+//	  utilization           share of the time that the client held it, at most 1; for a semaphore and for readers,
 //	                        how many held it on average (inaccurate for few, long holds: see lock.ContentionName)
 //	  grants_per_second
 //	  samples               recorded grants and waits: with few of them the other figures are only a guess
-//	  held_by               the line of code whose holds made others of this process wait most: "function file:line"
+//	  held_by               the line of code whose holds made others of the client wait most: "function file:line"
 //	  awaited_by            the line of code that waited most
 //
 // # Profile

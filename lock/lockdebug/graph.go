@@ -117,7 +117,7 @@ type cycleWait struct {
 	HoldsOwner string `json:"holds_owner"`
 }
 
-// graph reads the graph of all processes, and redacts everything in it.
+// graph reads the graph of all processes, and redacts the names and owners in it.
 func (v *view) graph(ctx context.Context) *graph {
 	g, err := v.graphs.read(ctx) // read-only: concurrent requests share it
 	out := &graph{

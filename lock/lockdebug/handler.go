@@ -128,7 +128,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		err = encode(&body, h.snapshot(r.Context(), q))
 	}
-	if err != nil && !asPage { // a bug in this package
+	if err != nil && !asPage { // a bug in this package, or the request ended during the profile
 		status, contentType = http.StatusInternalServerError, "application/json"
 		body.Reset()
 		_ = encode(&body, map[string]string{"error": "lockdebug: " + err.Error()})

@@ -43,7 +43,7 @@ var parameters = []parameter{
 type parameter struct {
 	key, preset string
 	choices     []string // not nil: the value must be one of these
-	most        int      // positive: the value must be a number from 1 to most, or or
+	most        int      // positive: the value must be a number from 1 to most, or equal to or
 	or          string   // "": only a number is allowed
 }
 
@@ -95,8 +95,8 @@ func (q query) number(key string) int {
 	return n
 }
 
-// outlasts returns an error if the profile would take longer than the server's WriteTimeout: then the server would
-// close the connection without an explanation.
+// outlasts returns an error if the profile would take as long as the server's WriteTimeout, or longer: then the server
+// would close the connection without an explanation.
 func (q query) outlasts(r *http.Request) error {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok || server.WriteTimeout <= 0 || time.Duration(q.number("seconds"))*time.Second < server.WriteTimeout {

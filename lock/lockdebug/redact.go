@@ -101,7 +101,7 @@ func (r *redactor) learn(err error) {
 	}
 }
 
-// replacer replaces the texts seen, longest first, also in the quoted form that errors use.
+// replacer returns what replaces the texts seen, longest first, also in the quoted form that errors use.
 func (r *redactor) replacer() *strings.Replacer {
 	by := map[string]string{}
 	for _, seen := range []map[string]string{r.names.seen, r.owners.seen} {

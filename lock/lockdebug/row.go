@@ -79,7 +79,7 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 		LastErrorAt: utc(l.ErrorAt), FailingSince: utc(l.FailingSince), FailingFor: since(l.FailingSince, v.now),
 		Failing: l.State == lock.StateHeld && l.LastError != nil, err: l.LastError, rank: rankFine,
 	}
-	r.WaitsFor = r.WaitsFor[:min(len(r.WaitsFor), maxTextBytes)] // so that q can have it
+	r.WaitsFor = r.WaitsFor[:min(len(r.WaitsFor), maxTextBytes)] // so that the page's link with q=<waits_for> is valid
 	if l.State != lock.StateWaiting && !l.Deadline.IsZero() {
 		r.Lease, r.Remaining = new(seconds(l.Lease)), new(seconds(l.Deadline.Sub(v.now)))
 		r.Deadline, r.NextRenewal = utc(l.Deadline), utc(l.NextRenewal)

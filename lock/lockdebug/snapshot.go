@@ -17,7 +17,7 @@ const (
 	remembered = 1000      // ended leases, other than released ones, that a client remembers: see lock.Client.Recent
 )
 
-// snapshot is the JSON.
+// snapshot is the JSON document of a response.
 type snapshot struct {
 	Time     time.Time `json:"time"`
 	Host     string    `json:"host,omitempty"`
@@ -113,7 +113,7 @@ func (h *handler) snapshot(ctx context.Context, q query) *snapshot {
 	return s
 }
 
-// list sorts rows, and completes those of the requested page.
+// list sorts rows, and returns those of the requested page with the texts of their errors.
 func (v *view) list(all []*row, sort string) list {
 	slices.SortFunc(all, compareBy(sort))
 	page, per := v.query.number("page"), v.query.number("per")

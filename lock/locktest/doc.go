@@ -29,7 +29,7 @@
 //   - ReplyError("LOADING Redis is loading the dataset in memory"): Redis rejects the call for some time. Nothing was
 //     executed. READONLY, NOREPLICAS and CLUSTERDOWN are such replies too. TryLock tries four times, in about a tenth
 //     of a second. Lock retries until Redis grants the lock; it fails if the errors have lasted for one lease, WithWait
-//     is over or ctx ends. Release retries until ctx ends; without an end of ctx, for the rest of the lease.
+//     is over or ctx ends. Release retries until ctx ends, for the rest of the lease at most.
 //   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis rejects the call for good.
 //     OOM is such a reply too. Nothing was executed. All methods return the error at once.
 //   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not
@@ -37,7 +37,7 @@
 //     *net.OpError. The server executed nothing, but lockdog doesn't know that. TryLock tries four times. So does Lock,
 //     unless it was already waiting for the lock: then it retries as with LOADING. Release retries too.
 //   - ErrReplyLost: the network failed after the server had executed the call. lockdog retries as with any other
-//     network error. A release has freed the lock, but Release and Do return that it is unconfirmed. If
+//     network error. A release has freed the lock, but Release and Do return an error: no reply confirmed it. If
 //     FailReleases(nil) is called in time, the next try confirms it. After an acquire, the lock is held by a client
 //     that doesn't know it, until TryLock or Lock has failed. Then the client releases it by itself within moments; if
 //     releases fail too, it stays held for a lease.

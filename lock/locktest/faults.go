@@ -50,8 +50,8 @@ func (s *Server) FailAcquires(err error) { s.faults.fail(acquire, err) }
 // AddPermits of a semaphore, and by Latch.CountDown. lockdog itself also sends releases after the reply to an acquire
 // was lost.
 //
-// A failing Lease.Release retries until its ctx ends or the lease runs out. Outside a bubble, make one of the two
-// short.
+// Unless Redis rejects it for good, a failing Lease.Release retries until its ctx ends or the lease runs out. Outside a
+// bubble, make one of the two short.
 func (s *Server) FailReleases(err error) { s.faults.fail(release, err) }
 
 // FailRenewals makes every renewal of every client fail with err, until it is called with nil. Acquires and releases

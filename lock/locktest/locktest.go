@@ -23,10 +23,11 @@ const Thief = "locktest/thief:1"
 // closeGrace is how long Close waits for leases that are not released.
 const closeGrace = time.Second
 
-// Server is a Redis in this process, together with its clients. Its methods take keys for names: they include
+// Server is a Redis in this process, together with its clients. The names that its methods take are keys: they include
 // the prefix of lock.WithKeyPrefix.
 //
-// It is safe for concurrent use. Hold and Lose may fail the test, so call them only from the test's goroutine.
+// It is safe for concurrent use. Client, NewClient, Hold and Lose may fail the test, so call them only from the test's
+// goroutine.
 type Server struct {
 	t      testing.TB
 	opts   []lock.Option
@@ -112,8 +113,8 @@ func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	return c
 }
 
-// Close closes all clients. It waits up to a second for leases to be released. Leases that remain don't fail the test:
-// they are only reported in its log.
+// Close closes all clients and the server. It waits up to a second for leases to be released. Leases that remain don't
+// fail the test: they are only reported in its log.
 func (s *Server) Close() {
 	s.mu.Lock()
 	clients, conns := s.clients, s.conns
@@ -137,7 +138,7 @@ func (s *Server) Close() {
 }
 
 // Hold lets an owner outside this process hold a lock. release releases the lock and wakes its waiters; a second call
-// of release does nothing. Until then the lock looks like one that its holder keeps renewing, with a lease of
+// of release does nothing. Until the release, the lock looks like one that its holder keeps renewing, with a lease of
 // lock.DefaultLease.
 //
 // Holding a lock that is already held fails the test.

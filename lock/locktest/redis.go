@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// addr is the address of every server. It has no port: all servers of a Quorum have the same address.
+// addr is the address of every server. It has no port, because lock.NewQuorum rejects clients with the same host:port.
 const addr = "fake"
 
 // open starts the server if it isn't open. It serves until Close.
@@ -58,7 +58,7 @@ func (s *Server) holds(p place) bool {
 }
 
 // listens waits until an owner's client has subscribed to its control channel, for messages about its locks. It returns
-// the channel. The client subscribes with its first lock.
+// the channel, "" if there is none after a second. The client subscribes with its first lock.
 func (s *Server) listens(owner string) (channel string) {
 	id, random := script.ClientOf(owner)
 	for range 1000 { // a client that was closed in the meantime never subscribes
@@ -90,7 +90,8 @@ func (s *Server) cut(renewal redis.Cmder) {
 	}
 }
 
-// refuseCutOff is called before each command, including those of scripts.
+// refuseCutOff rejects commands for keys with the prefix cutOffKey. The server calls it before each command, including
+// those of scripts.
 func refuseCutOff(p *server.Peer, _ string, args ...string) (done bool) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], cutOffKey) {
 		return false
