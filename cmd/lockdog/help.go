@@ -14,8 +14,8 @@ import (
 // words.
 const helpWidth = 80
 
-// narrowHelp makes the help of a command, and of all commands below it, wrapped. It sets no template: for text/template
-// the linker keeps every exported method, and the program would have half as much again.
+// narrowHelp makes the help of a command, and of all commands below it, wrapped. It sets no template: text/template
+// makes the linker keep every exported method, and the program would be half as large again.
 func narrowHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		c.Print(wrap(cmp.Or(c.Long, c.Short), helpWidth), "\n\n", c.UsageString())

@@ -29,7 +29,7 @@ import (
 // The exit codes. run uses codes that commands rarely use: those of sysexits.h where it has a fitting one.
 const (
 	exitOK = 0
-	// exitNo is for who: the lock is free; graph: there is a deadlock; doctor: something is wrong; any other failure.
+	// exitNo: the lock is free (who), there is a deadlock (graph), something is wrong (doctor), or another failure.
 	exitNo          = 1
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
 	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't serve now
@@ -62,8 +62,8 @@ func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-// redisCLI matches the error for a flag of redis-cli: -p port, -a password, or -h host. -h is help here, so the error
-// is about the host's first character.
+// redisCLI matches the error for a flag of redis-cli: -p port, -a password, or -h followed by an IPv4 address without a
+// space. -h is help here, so the error is about the address's first character.
 var redisCLI = regexp.MustCompile(`^unknown shorthand flag: '(p|a|[0-9.])'`)
 
 // app has what all commands use.
@@ -119,7 +119,7 @@ func untilSignal() (ctx context.Context, stop func()) {
 	go func() {
 		select {
 		case sig := <-signals:
-			// If the program hangs, the next signal ends it.
+			// If the program hangs, the next signal ends it, unless lockdog run listens, too.
 			signal.Stop(signals)
 			cancel(signalError(sig.(syscall.Signal))) // the only kind of os.Signal
 		case <-ctx.Done():
@@ -232,8 +232,8 @@ func addressHint(pattern string) string {
 		" is taken for a pattern of names: the address of Redis is given with -u host:port"
 }
 
-// reader connects for reading locks. No call takes longer than --timeout, or continues after ctx has ended. The caller
-// must close the server.
+// reader connects for reading locks. A call isn't retried, waits for --timeout at most for a reply, and fails when ctx
+// ends. The caller must close the server.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
 	a.conn.Once = true
 	server, err := a.conn.Open(ctx)
@@ -249,8 +249,8 @@ func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error
 	return server, reader, nil
 }
 
-// unread adds the exit code exitUnavailable to an error of a reading, unless a signal ended it or the user's input is
-// invalid.
+// unread adds the exit code exitUnavailable to an error of a reading, unless a signal ended the reading, the pattern is
+// invalid, or the key holds no lock.
 func unread(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, fleet.ErrInvalid) || errors.Is(err, fleet.ErrNotALock) {
 		return err
@@ -271,7 +271,7 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// exitCode returns the program's exit code. ctx must be the one that signals end.
+// exitCode returns the program's exit code. ctx must be that of untilSignal.
 func exitCode(ctx context.Context, err error) int {
 	var exit *exitError
 	var sig signalError

@@ -213,7 +213,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		return err
 	}
 	defer func() {
-		// By now nothing is held, or Redis didn't confirm the release and the lease runs out.
+		// By now no lease is held, or it runs out: Redis didn't confirm the release, or the command left something that
+		// can't be killed.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 		_ = c.Close(closing)
@@ -279,15 +280,15 @@ type running struct {
 	last       child.Limit // see limit
 }
 
-// passed are the signals that are passed on to the command, except those that were ignored when the program started,
-// for example by nohup. See endings.
+// passed are the signals that are passed on to the command. SIGINT and SIGHUP are omitted if they were ignored when the
+// program started, for example by nohup. See endings.
 var passed = slices.DeleteFunc([]os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGWINCH,
 }, signal.Ignored)
 
-// run runs the command, and releases the lock. signals must have received the endings since before the acquire. It is
-// asked instead of ctx, because ctx ends some time after the signal.
+// run runs the command, and releases the lock. signals must have received the endings since before the acquire. run
+// reads signals and doesn't ask ctx, because ctx ends some time after the signal.
 func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
 	select {
 	case sig := <-signals:

@@ -119,7 +119,7 @@ func forceUnlock(ctx context.Context, c *lock.Client, l fleet.Lock) (bool, error
 	return c.Mutex(l.Name).ForceUnlock(ctx)
 }
 
-// unlocked prints the result.
+// unlocked prints the result. was means that the lock was held.
 func (a *app) unlocked(l fleet.Lock, was bool) error {
 	if a.json {
 		return a.printJSON(struct {

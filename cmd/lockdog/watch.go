@@ -94,8 +94,8 @@ func terminal(f any) (*os.File, bool) {
 	return file, ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// read reads the locks repeatedly, and closes the channel after the last reading. After the end of ctx it sends
-// nothing: such a reading may have been cut short, which is no failure of Redis.
+// read reads the locks repeatedly, and closes the channel after w.count readings (0: never). It doesn't send a reading
+// during which ctx ended: that may have been cut short, which is no failure of Redis.
 func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen.Reading) {
 	var tracker changes.Tracker
 	for n := 1; ; n++ {
@@ -288,7 +288,7 @@ func (w *watch) line(c change, sentence string) error {
 const (
 	// Some locks can't be read: see error. Until readingAgain their changes come late or not at all.
 	readingFailed changes.What = "reading_failed"
-	groupsWaited  changes.What = "waited" // each minute and at the end: waiting time since after, by group
+	groupsWaited  changes.What = "waited" // each minute and at the end: waiting time since After, by group
 	// All locks can be read again. What changed in the meantime comes before this event.
 	readingAgain changes.What = "reading_again"
 )

@@ -6,8 +6,8 @@
 // with either of go-redis's clients for them; a Cluster of 3+3; three servers under a Quorum), the kind of lock
 // (kinds_test.go), what the clients do, and which faults come when. CHAOS_SEED=s CHAOS_RUNS=1 repeats the same faults
 // at the same times; their effect depends on the machine. A run with a violation prints its seed and what happened
-// around the violation, and writes the whole history and its schedule to bin/chaos. A schedule in testdata/schedules is
-// run first from then on.
+// around the violation, and writes the whole history and its schedule to bin/chaos. The schedules in testdata/schedules
+// are run first, unless CHAOS_SEED is set.
 //
 // The clients are processes: this test binary, started again. Each has a lock.Client, takes locks, takes some locks
 // away with ForceUnlock, and writes to a store in the parent while it holds locks. The store checks tokens. All

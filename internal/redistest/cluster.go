@@ -33,8 +33,8 @@ func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluste
 		WithConfig("cluster-enabled", "yes"),
 		WithConfig("cluster-config-file", "nodes.conf"),
 		WithConfig("cluster-node-timeout", "2000"),
-		// A node shows a replica only after the replica's primary has sent something to it, and an idle primary sends a
-		// ping only every ten seconds.
+		// CLUSTER SLOTS omits a replica until its primary has sent something to it. An idle primary only sends a ping,
+		// by default every ten seconds.
 		WithConfig("repl-ping-replica-period", "1"),
 	}, opts...))
 	configs := make([]config, clusterPrimaries*(1+replicasPerPrimary))
@@ -79,7 +79,7 @@ func (c *Cluster) form() error {
 	return nil
 }
 
-// replicate makes each node after the primaries a replica, of one primary after the other.
+// replicate makes the nodes after the first three replicas, of each primary in turn.
 func (c *Cluster) replicate(tb testing.TB) {
 	tb.Helper()
 	for i, s := range c.Nodes[clusterPrimaries:] {
@@ -251,15 +251,15 @@ func (s *Server) shards(ctx context.Context) ([]*shard, error) {
 	return shards, nil
 }
 
-// AwaitFailover waits until every running node sees that another primary than old serves the slot, and that the cluster
-// is ok. It returns that primary. It doesn't start the failover: kill or pause old for that.
+// AwaitFailover waits until every running node but old sees that another primary than old serves the slot, and that the
+// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 	tb.Helper()
 	return c.awaitFailover(tb, slot, old, func() {})
 }
 
-// Failover orders a failover to a replica of old, the slot's primary, which must be healthy, and waits for it. On a
-// busy machine a replica may give up after 5 s; then Failover orders it again.
+// Failover orders a failover from old, the slot's primary, to one of its replicas, and waits for it. old must be
+// healthy. On a busy machine a replica may give up after 5 s; then Failover orders it again.
 func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	tb.Helper()
 	var ordered time.Time
@@ -272,7 +272,7 @@ func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	})
 }
 
-// awaitFailover is AwaitFailover. It calls still while old serves the slot.
+// awaitFailover is AwaitFailover. It calls still each time it sees that old still serves the slot.
 func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func()) *Server {
 	tb.Helper()
 	var owner *Server

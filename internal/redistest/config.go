@@ -38,8 +38,8 @@ func WithUser(name string, rules ...string) Option {
 	}
 }
 
-// PubSubBefore7 sets whether the server lacks sharded pub/sub, like servers before 7. LOCKDOG_REDIS_BEFORE_7 names
-// such a server. Without that variable, the usual server runs without those commands.
+// PubSubBefore7 sets whether the server lacks sharded pub/sub, like servers before 7. LOCKDOG_REDIS_BEFORE_7 names such
+// a server. Without that variable, the usual server runs without those commands and without PUBSUB.
 func PubSubBefore7(on bool) Option {
 	return func(c *config) { c.before7 = on }
 }

@@ -104,7 +104,8 @@ func (s *declaredOnly) serve(client net.Conn) {
 	}
 }
 
-// guarded puts the guard before a script. It can't do so for an EVALSHA of a script whose source no client has sent.
+// guarded puts the guard before a script. It passes on unchanged an EVALSHA of a script that no client has sent with
+// EVAL.
 func (s *declaredOnly) guarded(args []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 // Fake is a [fakeredis.Server] for tests in a synctest bubble: the real go-redis and the real scripts, in fake time.
-// Its clock is the bubble's. What it lacks needs a [Server].
+// Its clock is the bubble's. A test of something that it lacks needs a [Server].
 //
 // The commands that start a connection, HELLO and CLIENT, are always answered, whatever Pause and the rules of proxies
 // say. go-redis holds a mutex during them, and a bubble's clock stands still while a goroutine waits for a mutex.
@@ -120,7 +120,7 @@ func (f *Fake) SetRefusal(refuse func(cmd string, args ...string) string) {
 	f.refuse = refuse
 }
 
-// Addr is the address that [Fake.Client] and proxies dial.
+// Addr returns the address that [Fake.Client] and proxies dial.
 func (f *Fake) Addr() string { return f.addr }
 
 // Universal returns the options of a client of this server.
@@ -151,7 +151,7 @@ func (f *Fake) Prefix() string { return "" }
 // Keys returns the existing keys, unsorted.
 func (f *Fake) Keys(testing.TB) []string { return f.mini.Keys() }
 
-// Commands returns what was executed since the start, including commands of scripts.
+// Commands returns what was executed since StartFake, including commands of scripts.
 func (f *Fake) Commands(testing.TB) Commands {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Proxy forwards connections to one server, and does to each chunk of bytes what its [Rule] says. It doesn't know
-// Redis's protocol. Its methods may be called from any goroutine, except those that take a testing.TB: they end the
-// test on failure, so only the test's goroutine may call them.
+// Proxy forwards connections to one server, and does to each chunk of bytes what its [Rule] says. It knows nothing of
+// Redis's protocol, except the commands that start a connection to a [Fake]. Its methods may be called from any
+// goroutine, except those that take a testing.TB: they end the test on failure, so only the test's goroutine may call
+// them.
 type Proxy struct {
 	target string
 	addr   string

@@ -48,7 +48,7 @@ func (l *link) reset() {
 }
 
 func (l *link) closeBoth() {
-	// Errors are ignored: those who would need them have closed their ends.
+	// Errors are ignored: both directions have ended.
 	_ = l.client.Close()
 	_ = l.server.Close()
 }
@@ -80,7 +80,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 	for seq := 1; ; seq++ {
 		n, err := from.Read(buf)
 		if err != nil {
-			// Both an orderly end and a broken connection reach the other side as an end: a proxy can't tell more.
+			// The other side sees an orderly end, even if the connection broke.
 			closeWrite(to)
 			return
 		}

@@ -76,8 +76,7 @@ func Truncate(n int) Verdict { return Verdict{kind: truncate, keep: n} }
 // must not call the proxy, and not keep or change Data.
 type Rule func(Chunk) Verdict
 
-// When returns verdict v for every chunk in direction d that satisfies
-// all conditions.
+// When is a rule: verdict v for every chunk in direction d that satisfies all conditions.
 func When(d Direction, v Verdict, conditions ...func(Chunk) bool) Rule {
 	return func(c Chunk) Verdict {
 		if c.Dir != d {
@@ -109,8 +108,8 @@ func Nth(n int) func(Chunk) bool {
 	}
 }
 
-// ReplyTo returns verdict v for the first chunk that comes down a connection after
-// a request that satisfies all conditions.
+// ReplyTo is a rule: verdict v for the first chunk that comes down a connection after a request that satisfies all
+// conditions.
 func ReplyTo(v Verdict, conditions ...func(Chunk) bool) Rule {
 	asked := When(Up, Cut, conditions...) // any verdict but Pass works
 	waiting := make(map[int]bool)         // by connection
@@ -130,8 +129,8 @@ func ReplyTo(v Verdict, conditions ...func(Chunk) bool) Rule {
 	}
 }
 
-// FirstOf tries the rules in order, and returns the first verdict that isn't Pass.
-// Later rules don't see that chunk.
+// FirstOf is a rule: it tries the rules in order, and gives the first verdict that isn't Pass. Later rules don't see
+// that chunk.
 func FirstOf(rules ...Rule) Rule {
 	return func(c Chunk) Verdict {
 		for _, r := range rules {

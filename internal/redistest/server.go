@@ -37,7 +37,7 @@ type Server struct {
 
 	mu   sync.Mutex
 	proc *proc.Process
-	own  map[string]int64 // commands that this package itself sent, by name
+	own  map[string]int64 // commands of this package that Commands leaves out, by name
 }
 
 // Start starts a server for this test, and waits until it answers. It
@@ -56,7 +56,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// startServer tries other ports if another process takes the first one earlier.
+// startServer starts a server. It tries another port if another process takes the port first.
 func startServer(cfg config) (*Server, error) {
 	bin, err := cfg.binary()
 	if err != nil {

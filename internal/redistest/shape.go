@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// shapeLimit bounds how long a shape may take to come up or to fail over. On an
-// idle two-core machine the slowest, a Cluster of six, takes three seconds.
+// shapeLimit bounds the wait for each server while a shape comes up or fails over. On an idle two-core machine the
+// slowest shape, a Cluster of six, is up after three seconds.
 const shapeLimit = 60 * time.Second
 
 // startServers starts servers concurrently, and stops them when the test ends.

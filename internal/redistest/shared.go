@@ -35,7 +35,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 }
 
 // FailoverClusterLeak makes goleak ignore what go-redis leaves behind when a client of NewFailoverClusterClient is
-// closed: its subscription at a Sentinel. lockdog doesn't use these functions.
+// closed: its subscription at a Sentinel. lockdog doesn't run these functions.
 func FailoverClusterLeak() []goleak.Option {
 	var all []goleak.Option
 	for _, f := range []string{

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// adminLimit bounds each command that this package itself sends.
+// adminLimit bounds a command of this package, or several that it sends in a row.
 const adminLimit = 10 * time.Second
 
 func adminContext() (context.Context, context.CancelFunc) {
@@ -41,7 +41,8 @@ func (c Commands) Since(earlier Commands) Commands {
 	return d
 }
 
-// Commands returns what the server has executed since it started, without the commands that this package sent.
+// Commands returns what the server has executed since it started, without this package's INFO and CONFIG RESETSTAT.
+// Other commands of this package are included, such as those of MoveSlot.
 func (s *Server) Commands(tb testing.TB) Commands {
 	tb.Helper()
 	info := s.Info(tb, "commandstats")

@@ -5,9 +5,9 @@
 //
 //   - exclusion: no two leases of a lock are live at one time, but for readers, and for the permits of a semaphore;
 //   - tokens: those of a lock rise from grant to grant;
-//   - progress: no lock that nobody holds waits for longer than 100 ms while somebody waits for it, or than a lease and
-//     what a fault lasted where there was one; and after the last fault every worker gets a lock again;
-//   - ends: every call returns, and every lease ends once.
+//   - progress: a lock that somebody waits for is free for 100 ms at most. Around a fault, a lease, 2 s and the fault's
+//     duration are added. After the last fault every worker gets a lock again;
+//   - calls: every call returns. If it fails, the error is one of those that a fault or another holder may cause.
 //
 // Unlike package chaos, which runs processes on real servers, it can't show what failovers, clusters and stopped
 // processes do. `make sim` makes many runs. What goroutines do at one moment has no order: a seed makes faults of the

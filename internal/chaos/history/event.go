@@ -59,10 +59,10 @@ const (
 	Complain = "complain" // something failed that must work: Why. Only the timeline shows it: no check reads it
 )
 
-// The values of Why for a call that failed, or for the end of a lease, unless lockdog's error is none of these.
+// The values of Why for a failed call, the end of a lease, a refused write, and (WhyYes, WhyNo) a ForceUnlock.
 const (
 	WhyHeld     = "held"
-	WhyContext  = "context"
+	WhyContext  = "context" // followed by ":deadline" if the deadline of ctx had passed
 	WhyClosed   = "closed"
 	WhyLost     = "lost"     // followed by a colon and the cause
 	WhyCanceled = "canceled" // followed by a colon and the reason
@@ -74,7 +74,7 @@ const (
 	WhyNo       = "false" // nobody held it
 )
 
-// The kinds that aren't locks with a single holder.
+// The kinds without leases: UnleasedSemaphore and Latch.
 const (
 	KindSemaphore = "semaphore"
 	KindLatch     = "latch"

@@ -89,7 +89,7 @@ func (h *History) mayFall(by int64) bool {
 func Tokens(h *History) (found []Violation) {
 	for name, ops := range h.byName() {
 		if ops[0].Call.Kind == KindSemaphore {
-			continue // it has no tokens
+			continue // an UnleasedSemaphore has no tokens
 		}
 		ops = slices.Clone(ops)
 		slices.SortFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Token, b.Token) })

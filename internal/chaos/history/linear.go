@@ -47,7 +47,7 @@ var lockModel = porcupine.Model{
 				r.used -= s.weight
 				slices.Sort(r.in[:])
 			}
-			return true, r // otherwise it was forgotten
+			return true, r // if i < 0, Redis forgot the grant before
 		}
 		if s.forgot {
 			r.in, r.used = [roomHolds]int{}, 0

@@ -51,7 +51,7 @@ type History struct {
 	Ops       []*Op   // by the time of the call
 	Writes    []Event
 	Summaries map[int]Event // by process
-	Stats     map[int]Event // of idle processes
+	Stats     map[int]Event // of processes, at their end; 0 is the test itself
 	Idle      map[int]Time  // since then a process has had everything it wants
 	Killed    map[int]Time  // client processes that were killed
 	Started   map[int]bool  // client processes that made a call
@@ -182,7 +182,7 @@ func (h *History) excused(from, to Time, lease time.Duration) bool {
 	return len(h.excuses(from, to, lease)) > 0
 }
 
-// excuses returns the faults that excuse this.
+// excuses returns the faults for which excused reports true.
 func (h *History) excuses(from, to Time, lease time.Duration) (faults []string) {
 	for _, w := range h.Loose {
 		if w.To < 1<<63-1 {
@@ -217,7 +217,7 @@ func (h *History) byName() map[string][]*Op {
 	return names
 }
 
-// Force is one call of ForceUnlock. Unless sure, it may also have had its effect after it returned.
+// Force is one call of ForceUnlock. Unless Sure reports true, its effect may also have come after it returned.
 type Force struct {
 	Window
 	sure bool
@@ -229,7 +229,7 @@ const soon = 250 * time.Millisecond
 // Sure reports whether the call had its effect, if any, within its window.
 func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
 
-// forced reports whether a ForceUnlock may have taken away a lease of the name, between its request at from and to.
+// forced reports whether a ForceUnlock may have taken away a lease of the name, which was requested at from, before to.
 func (h *History) forced(name string, from, to Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {
 		if !f.Sure() {

@@ -22,7 +22,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// closeTimeout is how long releases and the last metrics get once the process is told to stop.
+// closeTimeout bounds the closing of everything, after the locks are released.
 const closeTimeout = 10 * time.Second
 
 func main() {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	work = 20 * time.Millisecond // under a lock that many want, in the mean
-	rest = time.Second           // until the next is wanted, in the mean
+	work = 20 * time.Millisecond // average time under a lock that many want
+	rest = time.Second           // average time between two uses of a lock
 )
 
 // user uses locks. Numbers of goroutines and of locks decide which alerts a fault raises: see the faults of the soak
@@ -32,8 +32,8 @@ func (u *user) run(ctx context.Context) {
 	accounts := u.locks.RWMutex("account:1", patient)
 	seats := u.locks.Semaphore("seat:1", patient)
 
-	// Short work under locks that all processes want. Two goroutines of a kind, so that an outage finds at most two
-	// held by each process.
+	// Short work under locks that all processes want. Two goroutines for each, so that at an outage a process holds at
+	// most two of a kind.
 	for range 2 {
 		u.work(ctx, u.locks.Mutex("order:1", patient))
 		u.work(ctx, u.locks.Mutex("invoice:1", patient, lock.WithFixedLease(u.lease)))
@@ -76,7 +76,7 @@ func (u *user) hold(ctx context.Context, l lock.Locker, long time.Duration) {
 	})
 }
 
-// try leaves the work to others if they are at it.
+// try works under the lock, unless another holds it.
 func try(ctx context.Context, l lock.Locker) error {
 	lease, err := l.TryLock(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func try(ctx context.Context, l lock.Locker) error {
 	return lease.Release(ctx)
 }
 
-// slot takes a permit of a semaphore that has enough of them to do without those of a process that died.
+// slot works with a permit. The semaphore has spare permits, because a process that dies doesn't return its own.
 func (u *user) slot(ctx context.Context, s *lock.UnleasedSemaphore) error {
 	if _, err := s.TrySetPermits(ctx, 6); err != nil {
 		return err
@@ -98,7 +98,8 @@ func (u *user) slot(ctx context.Context, s *lock.UnleasedSemaphore) error {
 	return s.Release(context.WithoutCancel(ctx), 1)
 }
 
-// gate closes a latch and opens it again, or waits for who did. Whoever waits in vain opens it: the other died.
+// gate closes a latch, works, and opens it again. If another has closed it, gate waits for it to open. If that wait
+// fails, perhaps because the other died, gate opens the latch.
 func (u *user) gate(ctx context.Context, l *lock.Latch) error {
 	closed, err := l.TrySetCount(ctx, 1)
 	if err != nil {
@@ -112,7 +113,7 @@ func (u *user) gate(ctx context.Context, l *lock.Latch) error {
 	return l.CountDown(context.WithoutCancel(ctx))
 }
 
-// repeat calls what uses a lock again and again. Its errors are in the metrics and in lockdog's log.
+// repeat calls use repeatedly until ctx ends. The errors are in the metrics and in lockdog's log.
 func (u *user) repeat(ctx context.Context, use func() error) {
 	u.wg.Go(func() {
 		for ctx.Err() == nil {

@@ -47,7 +47,7 @@ const (
 	Acquired  What = "acquired"   // it was free before
 	HandOver  What = "hand_over"  // another lease holds it, perhaps of the same client
 	Holders   What = "holders"    // the number of readers or of held permits has changed
-	Gone      What = "gone"       // nobody holds it any more: it was released, or deleted
+	Gone      What = "gone"       // nobody holds it any more: it was released or deleted, or see MayHaveExpired
 	LeaseOver What = "lease_over" // its lease wasn't renewed, and has run out; Acquired follows if another holds it now
 	WaitBegan What = "wait_began" // it has waiters, and had none before
 	WaitEnded What = "wait_ended" // it has no waiters any more

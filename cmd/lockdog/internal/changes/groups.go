@@ -63,7 +63,7 @@ func groupOf(name string) string {
 }
 
 // Groups returns the groups with the most waiting time since the first look, longest first, and the time of the first
-// look. See Tracker.Add.
+// look.
 func (t *Tracker) Groups(most int) ([]Caused, time.Time) {
 	all := make([]Caused, 0, len(t.waits.groups))
 	for _, g := range t.waits.groups {

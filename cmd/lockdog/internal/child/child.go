@@ -19,13 +19,14 @@
 //	the command ends               the guard reports how. Its background processes continue, without the lock
 //	lockdog is killed              the guard asks the command to end, and kills it after a grace, at the limit at the
 //	                               latest
-//	lockdog is stopped or starved  the guard asks it to end at Limit.Ask, and kills it at Limit.Kill
+//	lockdog is stopped or starved  the guard asks the command to end 0.1 s after Limit.Ask (slack), and kills it at
+//	                               Limit.Kill
 //	the guard is killed            the kernel kills the command (PR_SET_PDEATHSIG), and lockdog kills what it started.
 //	                               There is no new guard: only a parent can guard
 //	the guard is stopped           lockdog continues it at once
 //	both are killed                the kernel kills the command. Nobody kills what it has started
 //	both are stopped               nothing, until one of them continues
-//	the machine stands still       when it continues, whatever is past its limit is killed at once
+//	the machine stands still       when it continues, what is past its limit is killed within a second (lookAtClock)
 //	the command must end           the guard ends when nothing is left of it. If something can't be killed (it hangs
 //	                               in the kernel), Close says so
 //
@@ -68,10 +69,11 @@ type Child struct {
 	terminal *terminal // nil: the command has none
 	resumed  func() bool
 	guard    *exec.Cmd
-	// others are the descendants other than the guard's. A script may have started some before it became this program.
+	// others are the descendants other than the guard's. A script may have started some before its exec of this
+	// program.
 	others   map[int]bool
 	done     chan struct{}
-	gone     chan struct{} // closed when the guard and everything that it left have ended
+	gone     chan struct{} // closed when the guard has ended and, if the command had to end, all that it left
 	status   syscall.WaitStatus
 	orphaned bool // the guard was killed
 	asked    bool // the command was asked to end before it ended
@@ -83,8 +85,8 @@ type Child struct {
 }
 
 // Start starts a command. If stdin is a terminal and this process is in its foreground, the command is put into the
-// foreground: it reads from the terminal, and Ctrl-C and Ctrl-Z reach only it. If the command is stopped, this process
-// stops too. When this process continues, resumed reports whether the command may continue.
+// foreground: it reads from the terminal, and Ctrl-C and Ctrl-Z reach only it. If the terminal stops the command
+// (Ctrl-Z), this process stops too. When this process continues, resumed reports whether the command may continue.
 //
 // title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
 // error is one of starting the command, or ErrTooLate.
@@ -149,8 +151,8 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 	return nil
 }
 
-// waitForGuard waits until the guard has ended. If the guard is stopped, it continues it: nothing else would end the
-// command in time.
+// waitForGuard waits until the guard has ended. It continues a stopped guard: nothing else would end the command in
+// time.
 func waitForGuard(pid int) syscall.WaitStatus {
 	for {
 		var status syscall.WaitStatus
@@ -218,8 +220,8 @@ func (c *Child) stopToo(sig syscall.Signal) {
 	_ = syscall.Kill(0, syscall.SIGTSTP) // another thread may get it, after this call has returned
 	select {
 	case <-continued:
-	// Either nobody can continue us (an orphaned process group), so the kernel doesn't stop us; or we have been
-	// continued.
+	// Either the kernel didn't stop us, because nobody could continue us (an orphaned process group), or we have been
+	// continued after stopWithin.
 	case <-time.After(stopWithin):
 	}
 	signal.Stop(continued)

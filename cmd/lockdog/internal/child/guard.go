@@ -131,7 +131,8 @@ func reap(ends chan<- ending) {
 	}
 }
 
-// run guards the command until it has ended. If the command was asked to end, it continues until nothing is left of it.
+// run guards the command until it has ended, and lockdog is gone or kills this process. If the command was asked to
+// end, run returns when nothing is left of it.
 func (g *guarding) run() {
 	orders, ends := make(chan message), make(chan ending)
 	go func() {

@@ -94,7 +94,8 @@ func parseOptions(scheme, query string) (db int, cfg *tls.Config, err error) {
 	return one.DB, one.TLSConfig, nil
 }
 
-// hostPort parses host[:port]. An IPv6 address with a port must have brackets.
+// hostPort parses host[:port]. alone means that the address has no host at all. In that case, and before a port, a
+// missing host is 127.0.0.1. An IPv6 address with a port must have brackets.
 func hostPort(text string, alone bool) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {

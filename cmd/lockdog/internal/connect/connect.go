@@ -53,7 +53,7 @@ type Flags struct {
 	Timeout       time.Duration
 
 	Sent *Sent // counts the commands sent; nil: they aren't counted
-	Once bool  // don't retry calls, so that none takes longer than Timeout
+	Once bool  // don't retry calls, so that a call to a silent server fails after Timeout
 
 	set *pflag.FlagSet
 }
@@ -459,7 +459,7 @@ func IsDown(err error) bool {
 	return errors.As(err, &network) || hungUp(err)
 }
 
-// isAuth reports whether a server rejects the credentials, or the user's rights.
+// isAuth reports whether a server rejects the credentials, or the user lacks a right.
 func isAuth(err error) bool {
 	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") ||
 		redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")

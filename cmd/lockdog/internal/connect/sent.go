@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sent counts the commands that a client sends over all its connections. It includes clients made from that client's
-// options.
+// Sent counts the commands that a client sends over all its connections. It includes the commands of clients that are
+// made from that client's options.
 type Sent struct{ commands atomic.Int64 }
 
 // Commands returns the number of commands sent.

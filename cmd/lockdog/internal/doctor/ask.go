@@ -135,7 +135,7 @@ type reading struct {
 	ahead, unsure time.Duration
 }
 
-// askClocks asks primaries and replicas for their time.
+// askClocks asks the primaries for their time, and a Cluster's replicas.
 func askClocks(ctx context.Context, t *target) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
@@ -216,7 +216,7 @@ func percentiles(trips []time.Duration) facts {
 	return facts{"p50": at(n / 2), "p99": at(n * 99 / 100), "max": at(n - 1), "pings": strconv.Itoa(n)}
 }
 
-// askScripts runs a script in the way that lockdog does.
+// askScripts runs a script with EVAL, and then with EVALSHA.
 func askScripts(ctx context.Context, t *target, n node) {
 	var script *redis.Script
 	// SHA-1 is only a name here.

@@ -1,6 +1,6 @@
 // Package doctor finds out what on a Redis will hurt locks. It asks the servers, and tries what locks do. The results
-// are facts. A table says what these mean. It deletes the keys of its tries, except one token counter per name, which
-// lockdog never deletes.
+// are facts. A table says what these mean. It deletes the keys of its tries, except one token counter per Options.Name:
+// lockdog never deletes token counters.
 package doctor
 
 import (
@@ -101,7 +101,6 @@ func Run(ctx context.Context, server *connect.Server, opts Options) ([]Finding, 
 	return judge(t.answers), nil
 }
 
-// tell adds an answer.
 func (t *target) tell(about, node string, f facts, err error) {
 	if err != nil {
 		f["error"] = err.Error()
@@ -164,7 +163,7 @@ func (t *target) fresh() string {
 	}
 }
 
-// tagged returns a key in the form that the names of its other keys and of its channels contain.
+// tagged returns a lock's key as its channels and its other keys contain it: in braces, unless it has a brace.
 func tagged(key string) string {
 	if strings.Contains(key, "{") {
 		return key

@@ -54,9 +54,9 @@ var slow = map[string]bool{
 	"+ping": true, "+mget": true, "+mset": true,
 }
 
-// tries has a call for each command, and "~" and "&" for the key or the channel P of a rule. K is a key that holds a
-// text, N a key that doesn't exist, C a channel. Redis checks rights before everything but the number of arguments. So
-// most calls are made to fail, or to find nothing.
+// tries has the calls that try a right, by command. Those for "~" and "&" try a rule about keys or channels, with a key
+// or a channel P that it allows. K is a key that holds a text, N a key that doesn't exist, C a channel. Redis checks
+// rights before everything but the number of arguments. So most calls are made to fail, or to find nothing.
 var tries = map[string]string{
 	"~": "pttl P; hdel P lockdog-doctor", "&": "publish P 0",
 	"evalsha": "evalsha 0000000000000000000000000000000000000000 0",
@@ -79,7 +79,7 @@ var tries = map[string]string{
 	"cluster|slots": "cluster slots", "spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
 }
 
-// askRights tries each right in docs/ACL.md.
+// askRights tries the rights that docs/ACL.md lists for the chosen kinds.
 func askRights(ctx context.Context, t *target, n node) {
 	lacks, err := t.lacking(ctx, n.rdb)
 	if err != nil {

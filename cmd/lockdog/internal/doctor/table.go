@@ -50,8 +50,8 @@ const (
 	maybe      = "it may be right or wrong"
 )
 
-// guarded holds if the primary refuses writes when too few replicas are connected. INFO has this field only then; it is
-// needed because CONFIG GET may be refused.
+// guarded holds if the primary refuses writes when too few replicas are connected. INFO has min_slaves_good_slaves only
+// in that case. It is asked for because CONFIG GET may be refused.
 var guarded = either(has("min_slaves_good_slaves"), over("min-replicas-to-write", 0))
 
 var checks = []check{ // about, id, needs, found

@@ -14,8 +14,8 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// Safe returns a text that is safe for a terminal: unprintable characters are written as in a Go string. Anyone who can
-// write to Redis can choose names.
+// Safe returns a text that is safe for a terminal: unprintable characters are written as in a Go string, or as U+FFFD.
+// Anyone who can write to Redis can choose names.
 func Safe(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
 		return s
