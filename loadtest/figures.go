@@ -73,7 +73,7 @@ func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 	}
 }
 
-// timeline returns the calls in each 100 ms since the first lock was acquired.
+// timeline returns the calls in each 100 ms since the acquires began.
 func (h *holders) timeline(to time.Time) []float64 { return sample.Series(h.points, h.began, to) }
 
 // doubt returns how far from q the rank of the true quantile of n values may be, in 95 of 100 cases. Ranks have a

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// longestAcquire is the maximum time for acquiring the locks, in every mode. It simulates the restart of a service.
+	// longestAcquire is the maximum time over which the acquires are spread, as at the restart of a service.
 	longestAcquire = time.Second
 	// longestSettle is the maximum time between the acquires and the measurement.
 	longestSettle = time.Second
-	// margin is added to the expected time.
+	// margin is added to the fixed lease of the mode without renewal.
 	margin = time.Minute
 )
 
@@ -41,13 +41,13 @@ type holders struct {
 	lost   int           // locks that were lost before their release
 }
 
-// acquireOver returns the time for the acquires. It and settleFor are shorter for short leases: otherwise the renewals
-// of one round would overlap with the next round.
+// acquireOver returns the time over which the acquires are spread. It and settleFor are shorter for short leases:
+// otherwise one storm of renewals would last into the next one.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
-// settleFor returns the pause between the acquires and the first window. Where renewals come in storms, as one by one,
-// it puts the ends of the window between two storms, so that none is in flight when they are read. Those of lockdog are
-// spread over the interval.
+// settleFor returns the pause between the acquires and the first window. In per-lock mode renewals come in storms. The
+// pause puts the ends of the window between two storms, so that no renewal is in flight when the counts are read.
+// lockdog's renewals are spread over the interval.
 func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
 // window is what happened between two looks.
@@ -181,8 +181,8 @@ const (
 )
 
 // agree compares the number of calls that Redis received with the number in the clients' own metrics, from before the
-// clients' start until after their end. At any other time a call may be in only one of the two. go-redis's commands
-// that start a connection are in neither.
+// clients' start until after their releases. At any other time a call may be in only one of the two. go-redis's
+// commands that start a connection are in neither.
 func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received, own = c.Scripts+c.PubSub, h.counts.Total(child.Calls)

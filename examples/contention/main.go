@@ -44,7 +44,7 @@ func work(d time.Duration) error {
 	return nil
 }
 
-// run runs four goroutines that book, and one that reports.
+// run runs four goroutines that book and one that reports, and writes the profile to path.
 func run(ctx context.Context, rdb redis.UniversalClient, path string) (err error) {
 	locks, err := lock.New(rdb, lock.WithContentionProfile(1)) // 1: record every acquire, because there are only few
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 	Freeing = "freeing" // a call of Release begins
 	Freed   = "freed"   // Release has returned Why
 	Over    = "over"    // the lease itself has ended: Why
-	Write   = "write"   // a write to the store with Token; Why: its answer
+	Write   = "write"   // a write to the store with Token; Why: WhyStale if the store refused it
 	// Idle: the process has got everything that it wants once more. It holds nothing and waits for nothing.
 	Idle    = "idle"
 	Summary = "summary" // what the process's own telemetry says
@@ -45,14 +45,14 @@ const (
 	Signal   = "signal"  // a client process was stopped or continued: Why
 	Forced   = "forced"  // ForceUnlock of Name, which began at Since, has returned: Why is WhyYes, WhyNo, or the error
 	Counted  = "counted" // a count-down of the latch Name begins; there are Room in all
-	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left, of Room in all
+	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left or held, of Room in all
 	Peek     = "peek"    // Redis was read between Since and At; Owners held Name
 	// Unclear: a request that may take the lock for Owner was given up, or a later request was answered; Delay: how
 	// long it may still be executed
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections: Counts
 	Note    = "note"   // only for the reader
-	Skew    = "skew"   // the servers' clock was set off by Delay
+	Skew    = "skew"   // not used
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
 	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
 	Where    = "where"
@@ -128,7 +128,7 @@ type Event struct {
 	// For a fault: what Redis doesn't guarantee during it.
 	Loses bool `json:"loses,omitempty"` // writes may be lost, or done where nobody will see them
 	Clock bool `json:"clock,omitempty"` // a server's clock steps
-	Back  bool `json:"back,omitempty"`  // it steps backwards, by Delay
+	Back  bool `json:"back,omitempty"`  // it steps backwards: Delay is negative
 	// Connections die without either end noticing.
 	Silent bool `json:"silent,omitempty"`
 

@@ -29,7 +29,8 @@ type holder struct {
 	cfg *Config
 }
 
-// warm fills the connection pools: connections are large, and must not count as memory of the locks.
+// warm fills the connection pools, because connections are large and must not count as memory of the locks. Then it
+// acquires the first lock.
 func (h holder) warm(ctx context.Context) error {
 	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
 		return h.warmUp(ctx, fmt.Sprint("loadtest:warm:", Name(h.cfg.First), ":", i))

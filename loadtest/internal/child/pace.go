@@ -11,7 +11,7 @@ import (
 const atOnce = 64
 
 // paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit concurrently. It stops after the
-// last one, when ctx ends, or at the first error. It waits for its calls and returns that error.
+// last one, when ctx ends, or at the first error. It waits for its calls, and returns that error or the cause of ctx.
 func paced(
 	ctx context.Context, limit int, due func(i int) (at time.Time, ok bool),
 	do func(ctx context.Context, i int, due time.Time) error,

@@ -152,7 +152,7 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Print prints tables for a terminal. Their columns have the same widths in all tables.
+// Print prints tables for a terminal. The columns of each table are aligned.
 func Print(out io.Writer, tables []Table) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // Flush returns the error

@@ -36,7 +36,7 @@ func Peak(points []Point) int64 {
 	return peak
 }
 
-// Series returns the calls in each Window from start to end, or to the last point. It assumes that calls are evenly
+// Series returns the calls in each Window from start to end, 0 after the last point. It assumes that calls are evenly
 // spread between samples.
 func Series(points []Point, start, end time.Time) []float64 {
 	var series []float64

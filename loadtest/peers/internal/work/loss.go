@@ -14,8 +14,8 @@ import (
 
 const (
 	lossName = "peers:loss"
-	// settle is how long a client gets after its grant, at least, until it can be told of a loss. Of a loss before that
-	// it would learn only at the next renewal.
+	// settle is the minimum time between a grant and the loss. Right after a grant a client may not get notifications
+	// yet: it would learn of the loss only at its next renewal.
 	settle = 100 * time.Millisecond
 )
 
