@@ -76,8 +76,8 @@ func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 // timeline returns the calls in each 100 ms since the acquires began.
 func (h *holders) timeline(to time.Time) []float64 { return sample.Series(h.points, h.began, to) }
 
-// doubt returns how far from q the rank of the true quantile of n values may be, in 95 of 100 cases. Ranks have a
-// binomial distribution.
+// doubt returns d such that in 95 of 100 cases the true q-quantile is between the quantiles q-d and q+d of n values.
+// Ranks have a binomial distribution.
 func doubt(q float64, n int64) float64 {
 	const deviations = 1.96
 	return deviations * math.Sqrt(q*(1-q)/float64(max(n, 1)))

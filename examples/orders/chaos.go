@@ -15,8 +15,8 @@ import (
 // response to the other half is lost. The caller can't tell which.
 //
 // It is a hook of the client for renewals, so acquires and releases aren't affected; nor are new connections. A failing
-// call fails at once. A call renews up to 256 leases, and each retry is another call. With a small share no lock is
-// lost, because lockdog retries as long as a lease lasts.
+// call waits for no timeout. A call renews up to 256 leases, and each retry is another call. With a small share no lock
+// is lost, because lockdog retries as long as a lease lasts.
 type chaos struct {
 	share float64
 

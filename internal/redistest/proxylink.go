@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// chunkSize is larger than what Redis writes at once (16 KiB of replies), and
-// than go-redis's write buffer. So one write is one chunk.
+// chunkSize is larger than what Redis usually writes at once (16 KiB of replies), and than go-redis's write buffer for
+// single commands (32 KiB; 128 KiB for pipelines). So each such write is one chunk.
 const chunkSize = 64 << 10
 
 // link is a client's connection and the proxy's connection to the server for it.

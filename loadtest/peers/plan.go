@@ -28,7 +28,7 @@ type workload struct {
 }
 
 const (
-	// No lease is renewed in a window, as most aren't while a lock is held.
+	// Locks are held for much less. So no lease is renewed, as is usual for short work.
 	lease = 30 * time.Second
 	// lossLease is short, because the work waits for a renewal.
 	lossLease   = 1500 * time.Millisecond

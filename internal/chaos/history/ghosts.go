@@ -26,8 +26,8 @@ type known struct {
 }
 
 // Ghosts compares what Redis was seen to hold with what the clients know. A request that was given up doesn't take the
-// lock later than it said. What was released is gone, and stays away. What nobody holds isn't in Redis for longer than
-// one lease.
+// lock after its time limit. What was released is gone, and stays away. What nobody holds isn't in Redis for longer
+// than one lease.
 func Ghosts(h *History) (found []Violation) {
 	owners := h.owners()
 	peeks := make(map[string][]Event)

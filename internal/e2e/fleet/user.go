@@ -27,7 +27,7 @@ type user struct {
 
 // run returns when ctx has ended and everything is released.
 func (u *user) run(ctx context.Context) {
-	// Longer than a lease: whoever waits for a holder that vanished gets the lock in the end.
+	// Longer than a lease: a waiter outlasts the lease of a holder that vanished.
 	patient := lock.WithWait(2 * u.lease)
 	accounts := u.locks.RWMutex("account:1", patient)
 	seats := u.locks.Semaphore("seat:1", patient)

@@ -28,7 +28,7 @@ redis.call('del', KEYS[1])
 return 1`)
 )
 
-// owner is the same for all locks: names are unique to a run, and each has only one holder.
+// owner is the same for all locks: each run has its own Redis, and each name has one holder at a time.
 const owner = "loadtest"
 
 // lateAt is the share of the lease after which lockdog counts a renewal as late.

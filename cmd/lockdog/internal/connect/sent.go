@@ -15,7 +15,7 @@ type Sent struct{ commands atomic.Int64 }
 // Commands returns the number of commands sent.
 func (s *Sent) Commands() int64 { return s.commands.Load() }
 
-// count makes a client's connections count.
+// count sets a dialer whose connections count their commands in s.
 func (s *Sent) count(o *redis.UniversalOptions) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

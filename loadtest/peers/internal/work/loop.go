@@ -34,7 +34,7 @@ type loop struct {
 	left  bool             // goroutines were left behind: what they use can't be closed
 }
 
-// lane is the part of one goroutine. Others read it after the goroutine has ended, or with mu held if it was left
+// lane is the state of one goroutine. Others read it after the goroutine has ended, or with mu held if it was left
 // behind.
 type lane struct {
 	number   int
