@@ -49,8 +49,8 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 	return telemetry.AcquireError
 }
 
-// acquireOrJoin joins a lease that ctx carries, or takes the lock for a new lease that follows ctx. Calls to Redis run
-// in sctx, which is ctx with the span.
+// acquireOrJoin joins a lease that ctx carries, or takes the lock for a new lease. Calls to Redis run in sctx, which is
+// ctx with the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
 	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.retakable {
@@ -80,7 +80,8 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	return nil, ErrClosed
 }
 
-// acquireOrWait asks Redis for the lock. If wait is true and the lock is held, it waits until a claim is granted.
+// acquireOrWait asks Redis for the lock. If wait is true, it waits behind the waiters of this client, while the lock is
+// held, and while Redis temporarily refuses the call. It returns the claim that was granted.
 func (lk *lock) acquireOrWait(
 	ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams,
 ) (*claim, acquireReply, error) {
@@ -152,7 +153,7 @@ func (lk *lock) waitInLine(
 	return lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
 }
 
-// timerFor returns the channel of a timer for d, and what stops it. With a negative d the timer never fires.
+// timerFor returns the channel of a timer for d, and the timer's Stop. With a negative d the timer never fires.
 func timerFor(d time.Duration) (over <-chan time.Time, stop func() bool) {
 	if d < 0 {
 		return nil, func() bool { return false }
@@ -188,7 +189,7 @@ const lastAnswer = time.Second
 // errNoAnswer is the error of a Lock that had no answer yet when lastAnswer was over.
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
-// attempt asks Redis for the lock, in up to maxTries calls. It undoes a grant that too few replicas have confirmed.
+// attempt asks Redis for the lock, in up to maxTries tries. It undoes a grant that too few replicas have confirmed.
 func (lk *lock) attempt(
 	ctx context.Context, a *telemetry.Acquire, claim *claim, params *acquireParams,
 ) (acquireReply, error) {

@@ -13,8 +13,8 @@ type claim struct {
 	lock        *lock
 	owner       string
 	traceparent string
-	lateWrite   atomic.Pointer[time.Time] // until when a lost call may take the lock; nil: no reply was lost
-	waitEntry   atomic.Pointer[string]    // that the wait set may have; nil: none
+	lateWrite   atomic.Pointer[time.Time] // until when a call without a reply may take the lock; nil: no reply was lost
+	waitEntry   atomic.Pointer[string]    // its entry that the wait set may have; nil: none
 	update      *counterUpdate            // what it does to a counter, instead of asking for a lock; nil for most
 }
 
@@ -46,7 +46,7 @@ func (cl *claim) lateWriteUntil() time.Time {
 	return time.Time{}
 }
 
-// mayWriteLate reports whether the reply to a call of the claim was lost.
+// mayWriteLate reports whether the reply to a call of the claim was lost, even if that call can't write any more.
 func (cl *claim) mayWriteLate() bool { return cl.lateWrite.Load() != nil }
 
 // Owner implements waitset.Claim.
@@ -75,5 +75,5 @@ func (cl *claim) SetWaitEntry(entry string) {
 // GiveBack implements waitset.Claim.
 func (cl *claim) GiveBack() { cl.cleanUp() }
 
-// mayBeGranted reports whether a release may grant the lock to the claim, by an entry that the wait set may have.
+// mayBeGranted reports whether a release may grant the lock to the claim: the wait set may have an entry for it.
 func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.WaitEntry()) }

@@ -12,7 +12,7 @@ import (
 
 // How to remove what a claim may have left in Redis.
 
-// cleanUp schedules the removal of what the claim may have left: now, and again when no delayed call of it can write.
+// cleanUp schedules the removal of what the claim may have left: now, and again when no delayed call can still write.
 func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
@@ -30,7 +30,7 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 }
 
 // wakeAllAfter wakes all waiters after a pause if the lock is free then: a release that finds nothing to release does
-// that. If the claim has been granted the lock since, it gives it back.
+// that. If the claim has been granted the lock since, the lock is given back.
 func (cl *claim) wakeAllAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
@@ -40,6 +40,7 @@ func (cl *claim) cleanUpRefused() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
 }
 
+// scheduleCleanup schedules t, to release the lock of the claim. If the claim has an update, t repeats that instead.
 func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	lk := cl.lock
 	if lk.kind.release == nil && cl.update == nil { // acquires of this kind leave nothing in Redis

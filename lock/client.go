@@ -30,7 +30,7 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// Several mutexes are locked in this order:
+// A goroutine that needs several mutexes locks them in this order:
 //
 //	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → cleanup.queue.mu
 //	pubsub.Mux.mu → Quorum.mu
@@ -246,7 +246,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.rec.Close()
 }
 
-// awaitReleases waits until all locks are released, or ctx ends. After DefaultLease it logs which locks it waits for.
+// awaitReleases waits until all locks are released, or ctx ends. After DefaultLease it logs, once, what it waits for.
 func (c *Client) awaitReleases(ctx context.Context) {
 	drained := c.grants.drained()
 	warn := time.NewTimer(DefaultLease)

@@ -76,7 +76,7 @@ func (cl *compositeLease) add(g *grant, l *Lease) bool {
 	return true
 }
 
-// join makes a new handle of a live grant a member. It reports false if the grant or the composite has ended.
+// join makes a new handle of a live grant a member. It reports false if the grant or the composite is no longer live.
 func (cl *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
 	l := g.join(ctx, lk)
 	if l == nil {
@@ -96,7 +96,7 @@ func (cl *compositeLease) dropPending() {
 	cl.size--
 }
 
-// memberOf returns the member that has a lease. mu must be held.
+// memberOf returns the member whose Lease is l. mu must be held.
 func (cl *compositeLease) memberOf(l *Lease) *member {
 	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
 }
@@ -172,7 +172,7 @@ func (cl *compositeLease) evaluate() {
 	}
 }
 
-// canceledError returns the cancellation of the composite. It is nil if there was none, and if the context ended
+// canceledError returns the cancellation of the composite. It is nil if there was none: the context is live, or ended
 // together with the lease. mu must be held.
 func (cl *compositeLease) canceledError() *CanceledError {
 	c, _ := cl.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
@@ -203,8 +203,8 @@ func (cl *compositeLease) lostError() *LostError {
 	return &LostError{Name: cl.name, Cause: cl.lastLost.Cause, err: why}
 }
 
-// cancelMembers cancels the remaining members and stops their renewal. Otherwise they would be renewed forever if the
-// holder never releases the lost lease.
+// cancelMembers cancels the members, and stops the renewal of grants that have no other handle. Otherwise the members
+// would be renewed forever if the holder never releases the lease.
 func (cl *compositeLease) cancelMembers(reason Reason, err error) {
 	for _, m := range cl.all() {
 		m.g.cancelHandle(m.Lease, &CanceledError{m.Name(), reason, err})
@@ -258,7 +258,7 @@ func (cl *compositeLease) deadline() time.Time {
 			live = append(live, d)
 		}
 	}
-	if len(live) < cl.need { // the composite has ended
+	if len(live) < cl.need { // the composite has ended, or isn't acquired yet
 		live = all
 	}
 	if len(live) < cl.need {

@@ -48,7 +48,7 @@ var compositeIDs atomic.Uint64
 // composites are the composites that one call of Leases has found, by ID.
 type composites map[uint64]*CompositeInfo
 
-// ofGrant returns the composite of which a grant is a member, nil if it is none.
+// ofGrant returns the info of g.composite(), nil if that is nil.
 func (all composites) ofGrant(g *grant) *CompositeInfo {
 	return all.of(g.composite())
 }
@@ -89,7 +89,7 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	info.Composite = c
 }
 
-// composite returns the composite of which the grant's oldest remaining handle is a member, nil if it is none.
+// composite returns the composite of the oldest unreleased handle, or of the first one if all were released; nil: none.
 func (g *grant) composite() *compositeLease {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -82,7 +82,8 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 	return nil
 }
 
-// releaseMembers stops all renewals, then releases the members. It returns the error of each.
+// releaseMembers ends the handle of each member. Then it releases, in Redis, the grants that have no handle left. It
+// returns the error of each member.
 func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
 	var held []int // indexes of members whose grant has no other handle
@@ -106,8 +107,9 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	return errs
 }
 
-// releaseAtNodes releases the held members. It returns when a majority is released, or all nodes have answered. The
-// calls to the other nodes go on for nodeTimeout, even if the caller's ctx ends. After that the cleaner takes over.
+// releaseAtNodes releases the held members. It returns when a majority is released, when all nodes have answered, or
+// when the caller's ctx ends. After a majority is released, the other calls go on for nodeTimeout at most, even if that
+// ctx ends. The cleaner takes over from calls that failed.
 func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
@@ -148,7 +150,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 	}()
 }
 
-// releaseInOneScript releases the members by one call to Redis, and reports whether that was possible.
+// releaseInOneScript releases the held members by one script. It reports false, without a call, if that isn't possible.
 func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
 	c := first.client()
@@ -161,7 +163,7 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 		}
 		keys[n] = lk.key
 	}
-	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // release.lua may hand over to a waiter here
+	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // single releases may hand over to these waiters
 		return false
 	}
 	if ctx.Err() != nil {

@@ -10,8 +10,8 @@ import (
 // DefaultContentionRate is the default of WithContentionProfile.
 const DefaultContentionRate = 10
 
-// WithContentionProfile sets the rate of the contention profile. One acquire of rate is recorded, chosen at random, and
-// the figures are scaled by rate. 1 records all acquires, 0 none. The default is DefaultContentionRate.
+// WithContentionProfile sets the rate of the contention profile. Each acquire is recorded with probability 1/rate, and
+// the figures are multiplied by rate. 1 records all acquires, 0 none. The default is DefaultContentionRate.
 //
 // A recorded acquire that doesn't wait costs about 2 µs and, while its lock is held, 450 bytes. The other acquires cost
 // a random number. A client keeps at most 2,000 stacks and 100 names. To see a rare event, set a smaller rate: by

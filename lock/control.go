@@ -7,8 +7,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/deadlock"
 )
 
-// controlPrefix begins the name of a client's control channel, after the key prefix. What is published there makes the
-// client check a lease.
+// controlPrefix begins the name of a client's control channel, after the key prefix. See controller for the messages.
 const controlPrefix = "lockdog:control:"
 
 // watchControl listens on the control channel at the server where key lives: ForceUnlock of a lock publishes there.
@@ -30,8 +29,9 @@ func (c *Client) watchElsewhere(gone backend.Endpoint) {
 }
 
 // controller listens to a control channel. A message is deadlock.Notification, or the owner of a lock that was taken
-// away. After the owner it may name the client that took the lock away. The message isn't believed: the watchdog asks
-// Redis. If the lock is gone and a client was named, the cause of the loss is CauseForced.
+// away. After the owner it may name the client that took the lock away. The message isn't believed: the watchdog checks
+// the lease by a renewal, unless the lease isn't renewed. If the lock is gone and a client was named, the cause of the
+// loss is CauseForced.
 type controller struct{ c *Client }
 
 // forcedBy is between the owner and the client that took the lock away, as in forced.lua.

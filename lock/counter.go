@@ -40,7 +40,7 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, para
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
 	params.sample = lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)
 	claim, _, err := lk.acquireOrWait(sctx, &a, wait, params)
-	if err == nil && lk.c.isClosing() { // the program could not give permits back any more
+	if err == nil && lk.c.isClosing() { // a closed client can't give permits back
 		claim.cleanUp()
 		err = ErrClosed
 	}

@@ -20,9 +20,9 @@ type DeadlockError struct {
 // DeadlockWait is one wait of a deadlock.
 type DeadlockWait struct {
 	Name       string    // of the lock that it waits for
-	Owner      string    // the owner that the lock will have
+	Owner      string    // for which the lock is requested
 	ClientID   string    // of the client that waits, see WithClientID
-	HoldsName  string    // a lock that its ctx has a lease of: the previous wait waits for it
+	HoldsName  string    // the lock that the previous wait waits for: the ctx of this wait carries a lease of it
 	HoldsOwner string    // of that lease
 	TraceID    string    // of the acquire, "" if it isn't sampled
 	Since      time.Time // when it began to wait, by the clock of its client

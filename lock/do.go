@@ -18,7 +18,7 @@ var (
 // same time, and only tokens protect from that. If fn returned nil and Redis didn't confirm the release, it matches
 // ErrUnconfirmed: the work is done, don't repeat it. If both fn and the release failed, their errors are joined.
 //
-// The release takes as long as [Lease.Release] with ctx: until ctx ends or, if ctx has ended before, at most for the
+// The release takes as long as [Lease.Release] with ctx: at most until ctx ends or, if ctx has ended before, for the
 // rest of the lease.
 func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
 	return run(ctx, l, Locker.Lock, fn)

@@ -11,7 +11,7 @@
 // the handle of one grant. The client's watchdog renews it each time a third of the lease has passed. If the holder
 // dies, the lock is free one lease later.
 //
-// The other kinds are [FairMutex], [RWMutex], semaphores, [Latch], [Multi] and [Quorum]. A name belongs to one kind.
+// The other kinds are [FairMutex], [RWMutex], semaphores, [Latch], [Multi] and [Quorum]. Use a name for one kind only.
 //
 // # Guarantees
 //
@@ -23,8 +23,8 @@
 //     delay later).
 //   - A [Lease.Token] is larger than all earlier tokens of the same name, while no server's clock is behind a token it
 //     issued.
-//   - A call returns when its ctx ends. Goroutines and connections don't grow with the number of locks. N locks cost
-//     about N/256 calls to Redis per third of a lease.
+//   - A call returns when its ctx ends, or up to 250 ms later. Goroutines and connections don't grow with the number of
+//     locks. N locks cost about N/256 calls to Redis per third of a lease.
 //
 // # What is not guaranteed
 //
@@ -45,8 +45,9 @@
 //
 // # Waiting
 //
-// Waiters wait for a message. A release grants the lock to one waiter, of the client that has waited longest, or wakes
-// it. While the subscription doesn't work, waiters poll every 500 ms. A FairMutex's waiters ask every third of a lease.
+// Waiters wait for a message. A release of a Mutex usually grants the lock to one waiter, of the client that has waited
+// longest, or wakes it. While the subscription doesn't work, waiters poll about every 500 ms. A FairMutex's waiters ask
+// every third of a lease.
 //
 // # More
 //

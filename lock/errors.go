@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The errors that calls match with errors.Is. Those with details have types of their own.
+// The errors to check for with errors.Is. Those with details have types of their own.
 var (
 	ErrHeld     = errors.New("lockdog: lock is held")            // another holder has it; see HeldError
 	ErrLost     = errors.New("lockdog: lease lost")              // it ended without a release; see LostError
@@ -20,11 +20,11 @@ var (
 	ErrInvalid  = errors.New("lockdog: invalid")                 // bad name, option or use; it says what is allowed
 
 	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is
-	// part of an incomplete cluster, or refuses the client's credentials; or a Limiter of the Redis client denied the
-	// call. A service answers with 503. The error wraps what Redis said.
+	// part of an incomplete cluster, or refuses the client's credentials; or the Redis client had no free connection,
+	// or its Limiter denied the call. A service answers with 503. The error wraps what Redis said.
 	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
-	// ErrUnconfirmed is returned by Do: fn succeeded, but Redis didn't confirm the release. Don't repeat the work. The
-	// lock is free one lease later at the latest (with WithMinHold, when that is over, if later).
+	// ErrUnconfirmed is returned by Do and TryDo: fn succeeded, but Redis didn't confirm the release. Don't repeat the
+	// work. The lock is free one lease later at the latest; WithMinHold and WithTakeoverDelay may keep it for longer.
 	ErrUnconfirmed = errors.New("lockdog: release not confirmed")
 )
 
@@ -63,7 +63,7 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
-// errReentry is the error of a call whose ctx carries a lease of the lock.
+// errReentry is the error of a call whose ctx carries a lease of the lock that the call may not join.
 var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)
 
 // errUpgrade is the error of a reader that asks for the write lock. The reader would wait for itself.
@@ -74,7 +74,7 @@ var errUpgrade = fmt.Errorf("%w: lock is held by this very ctx, for reading, and
 type HeldError struct {
 	Name      string        // of the lock
 	Owner     string        // the holder's owner, "" if it isn't known
-	Remaining time.Duration // the rest of its lease when last seen; negative: the lease never expires
+	Remaining time.Duration // the rest of its lease when last seen, takeover delay included; negative: no expiry
 
 	refusal string // replaces the text about a holder, see kind.refuses
 	local   bool   // the holder is the client that asked
@@ -136,7 +136,7 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// ForcedBy returns the id of the client that called ForceUnlock. It is "" if Cause isn't CauseForced.
+// ForcedBy returns the id of the client that called ForceUnlock, "" if neither e nor a loss in it has CauseForced.
 func (e *LostError) ForcedBy() string {
 	var forced forcedError
 	_ = errors.As(e.err, &forced)
@@ -208,7 +208,8 @@ func leaseContextEnded(ctx context.Context) error {
 	return fmt.Errorf("the ctx given to WithLifetime has ended: %w", context.Cause(ctx))
 }
 
-// ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.
+// ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone or, if
+// Redis didn't confirm that within a second, is undone in the background.
 type ReplicasError struct {
 	Name   string        // of the lock
 	Wanted int           // how many had to confirm it

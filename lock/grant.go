@@ -35,9 +35,9 @@ type grant struct {
 	state         grantState
 	firstReleased bool
 	first         Lease       // the handle that Lock returned
-	extras        *grantExtra // nil while all of it is zero
+	extras        *grantExtra // nil while it isn't needed
 
-	prev, next *grant // registry
+	prev, next *grant // in the registry's ring
 }
 
 type grantState uint8
@@ -78,7 +78,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 	return g
 }
 
-// cancel ends the context of every handle. It stops the renewal unless the client is closing.
+// cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason.
 func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
 	if g.state != grantHeld || g.end() != nil {
@@ -104,7 +104,7 @@ func (g *grant) closing() {
 	g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
-// abandon ends the grant without a release, because the client has closed and no longer waits. In Redis it expires.
+// abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis.
 func (g *grant) abandon() {
 	g.finish(wrapError(g.lock.name, "hold", ErrClosed))
 }
@@ -165,13 +165,14 @@ func (g *grant) finish(err error) {
 	g.client().grants.retire(g, end)
 }
 
-// lose ends the grant because the lock is lost. It is called by whatever notices the loss first: the watchdog's
-// callback, or a method of the lease that checks the clock while that callback is queued. The loss shows in this order:
+// lose ends the grant because the lock is lost. It is called by the watchdog's callback, by a method of the lease that
+// checks the clock while that callback is queued, or by a release that finds the lock gone. Only the first call has an
+// effect. The loss shows in this order:
 //
-//  1. the Context of every handle, and the composites of which they are members
+//  1. the Err and the Context of every handle, and the composites of which they are members
 //  2. the span, the counter and the log, unless a cancellation has already been reported
-//  3. Err and Ended of every handle, and Recent
-//  4. the cleanup in Redis; then the waiters of this client ask for the lock
+//  3. Ended of every handle, and then Recent
+//  4. the cleanup in Redis is scheduled, and the waiters of this client ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
@@ -244,7 +245,7 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
-// keepUntil returns until when the lock stays taken, even if it is released before (WithMinHold); zero: not at all.
+// keepUntil returns until when the lock stays taken after a release (WithMinHold); zero: the release frees the lock.
 func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}
@@ -252,7 +253,7 @@ func (g *grant) keepUntil() time.Time {
 	return g.hold.Since().Add(g.lock.cfg.minHold)
 }
 
-// isAhead reports whether t is in the future. It is mostly zero, and then time.Now, which isn't free, isn't called.
+// isAhead reports whether t is in the future. For a zero t, the usual case, it saves the cost of time.Now.
 func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 
 // finishRelease ends the grant with the outcome of its release.

@@ -19,7 +19,7 @@ type grantExtra struct {
 	forcedAt time.Time // when that message came
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
-	joined    []*Lease // the other handles that haven't been released
+	joined    []*Lease // the handles that joined, except those that were released
 
 	sample *contention.Sample // nil for most
 }

@@ -100,7 +100,7 @@ func (h grantHandle) only() bool {
 	return true
 }
 
-// joinable reports whether the lease may be joined: it is neither released, canceled nor lost.
+// joinable reports whether the lease may be joined: it isn't released, and its grant is neither canceled nor ended.
 func (h grantHandle) joinable() bool {
 	h.g.check()
 	h.g.mu.Lock()
@@ -149,7 +149,7 @@ func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	return l
 }
 
-// follow cancels the handle when its parent context ends.
+// follow makes parentEnded run when the handle's parent context ends.
 func (g *grant) follow(l *Lease) {
 	parent := l.follows()
 	if parent.Done() == nil {
@@ -271,8 +271,8 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	return true, nil
 }
 
-// skipTakeoverDelay frees the lock of a grant that was lost, before its takeover delay is over. It is called when no
-// holder works under the grant any more.
+// skipTakeoverDelay frees the lock of a grant that was lost, before its takeover delay is over. It is called when the
+// last handle was released: the work has ended.
 func (g *grant) skipTakeoverDelay(err error) {
 	if g.lock.cfg.takeoverDelay > 0 && errors.Is(err, ErrLost) {
 		g.claim.cleanUp()

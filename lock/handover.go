@@ -9,8 +9,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A lock is handed over within this process while no other process is seen to wait. A process that polls isn't seen. So
-// after maxHandoffs hand-overs in a row, or maxHandoffTime, a release doesn't hand over.
+// A release hands the lock over to a waiter of this client if no other process is seen to wait, or if this client has
+// waited longest (package waitset). A process that polls isn't seen. So after maxHandoffs hand-overs in a row, or
+// maxHandoffTime, a release doesn't hand over.
 const (
 	maxHandoffs    = 64
 	maxHandoffTime = 100 * time.Millisecond
@@ -65,8 +66,8 @@ func (ws *waitQueues) handOverOrRelease(
 }
 
 // nextWaiter begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
-// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports that the head
-// wouldn't hear a message.
+// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether the
+// head wouldn't hear a message.
 func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
