@@ -38,7 +38,8 @@ func (cl *claim) noteLateWrite(until time.Time) {
 	}
 }
 
-// lateWriteUntil returns the time after which no call of the claim can take the lock; zero if no reply was lost.
+// lateWriteUntil returns the time after which no call of the claim can take the lock, provided that the server's clock
+// was known when the call was sent (dispatch.Clock). It is zero if no reply was lost.
 func (cl *claim) lateWriteUntil() time.Time {
 	if until := cl.lateWrite.Load(); until != nil {
 		return *until

@@ -196,7 +196,8 @@ func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 //
 // Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
 // the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, each removal is
-// tried once, soon after Close. No goroutine of the client outlives Close by more than twice the ReadTimeout.
+// tried once, soon after Close. After a removal has failed, the others at its server are dropped. No goroutine of the
+// client outlives Close by more than twice the ReadTimeout.
 //
 // Later calls wait for the first one and return its error. Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {

@@ -118,7 +118,6 @@ func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
 	cl.evaluate()
 }
 
-// memberEnded is called when a member has ended.
 func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -214,7 +213,6 @@ func (cl *compositeLease) cancelMembers(reason Reason, err error) {
 	}
 }
 
-// all returns the current members.
 func (cl *compositeLease) all() []*member {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -28,7 +28,6 @@ func (f *fairQueues) add(q *waitQueue) {
 	f.n.Add(1)
 }
 
-// remove takes a queue out.
 func (f *fairQueues) remove(q *waitQueue) {
 	if q.fairPlace == nil {
 		return

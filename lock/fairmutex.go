@@ -21,8 +21,8 @@ var fairKind = &kind{
 // Every waiter has a place in Redis's queue. It keeps the place by asking again every third of its lease. A waiter that
 // gives up leaves its place at once. The place of a waiter that died is free when it hasn't asked for one lease (30 s
 // unless WithLease or WithFixedLease say otherwise), or for the rest of its WithWait if that is shorter. Until then the
-// lock may be free and still wait for it. All times are those of Redis's clock. Of the waiters in the queue, a release
-// wakes only the next one.
+// lock may be free and still wait for it. Places expire by Redis's clock. Of the waiters in the queue, a release wakes
+// only the next one.
 //
 // The order has a price: a turn that was waited for costs six commands (three questions, SUBSCRIBE, UNSUBSCRIBE, the
 // release), and nothing is handed over within a process. Use a Mutex unless the order matters.
