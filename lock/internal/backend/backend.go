@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxFastTimeout bounds how long an inline call may ignore the end of its ctx. It is short for callers, but long enough
-// for a healthy server, and for a process that was throttled for a moment.
+// MaxFastTimeout bounds how long an inline call (package dispatch) may ignore the end of its ctx. It is short for
+// callers, but long enough for a healthy server, and for a process that was throttled for a moment.
 const MaxFastTimeout = 250 * time.Millisecond
 
 // Longest bounds durations that a program chooses, so that sums with them never overflow.
@@ -21,7 +21,7 @@ const Longest = 100 * 365 * 24 * time.Hour
 // Traits is what the servers allow: which keys a script may have, and how messages are passed on.
 type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
-	UndeclaredKeys   bool   // ... in its arguments, because declared keys must be of one slot
+	UndeclaredKeys   bool   // such a script gets its keys as arguments, because declared keys must be of one slot
 	Redirects        bool   // a server refuses keys of other servers, and names their server
 	PerNode          bool   // a message is received only on the node of its channel
 	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
@@ -47,7 +47,7 @@ type Call struct {
 	SendSource bool   // send the source, because the server may not know the script
 	Fast       bool   // give up after Redis.FastTimeout, because nobody looks at ctx while the call runs
 	Renew      bool   // use the connections reserved for renewals
-	Node       string // of a renewal: where Keys lived when it was made; redisfail.ErrElsewhere if they have moved
+	Node       string // of a renewal: the node of its keys; redisfail.ErrElsewhere if they live elsewhere now
 	RouteKey   string // of a call without Keys: it runs where this key lives, and follows no redirection
 	Keys       []string
 	Boxed      []any // the first of Keys, boxed, if the caller has them: boxing a string allocates
@@ -59,7 +59,8 @@ type PubSub interface {
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context) error
-	// Receive waits for the next event. It returns ErrIdle if none came within timeout; any other error is final.
+	// Receive waits for the next event. It returns ErrIdle if none came within timeout. After a redis.Error, the
+	// refusal of a command, and after redisfail.IsNullMessage the connection goes on. Any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
 	// Current checks whether these channels are published at the connection's server. It may ask the server. It returns
 	// ErrGone if any is not; any other error says nothing about that. leaving has those whose slots the server is

@@ -76,8 +76,8 @@ func (f *failover) Node(string) string {
 // Moved asks Sentinel in the background.
 func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
-// Follow asks Sentinel. If no Sentinel can be reached, open connections count as right, as they do for go-redis. If one
-// is silent, it isn't known whether there is another primary, until go-redis has found another Sentinel to ask.
+// Follow asks Sentinel. It reports true also if no Sentinel can be reached: go-redis, too, keeps its connections then.
+// While the Sentinel is silent, Follow reports false when ctx ends, until go-redis has found another Sentinel to ask.
 func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
 
 // ask makes go-redis's dialer ask Sentinel.

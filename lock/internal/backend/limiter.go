@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// limiting is for clients with a redis.Limiter. That counts NOSCRIPT as a failure, and may then deny the call that
+// limiting is for clients with a redis.Limiter. A Limiter counts NOSCRIPT as a failure, and may then deny the call that
 // sends the source, every time. So scripts are sent with their source until the server is known to have them.
 type limiting struct {
 	on     atomic.Bool

@@ -200,8 +200,8 @@ func (p *shardedPubSub) learn(has sharding) error {
 
 // Current implements PubSub. It asks the node, because the layout may be old, and the node may not say that it has lost
 // a channel. A node ends subscriptions to sharded channels when their slot has moved to another shard, but not while
-// the keys move one by one, nor when it becomes a replica in its shard: the new primary passes on no messages to it
-// before it knows that. A node never ends subscriptions to plain channels.
+// the keys move one by one, nor when it becomes a replica in its shard. The new primary passes on no messages to the
+// node before it knows the node as its replica. A node never ends subscriptions to plain channels.
 func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving map[string]bool, err error) {
 	owns, err := p.owns(ctx)
 	if err != nil {

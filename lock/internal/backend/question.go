@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// question is something that a client asks often, and that may take long to answer: go-redis asks one Sentinel after
-// the other, and ignores ctx meanwhile. Only one ask runs at a time.
+// question is something that a client asks often, and that may take long to answer: go-redis waits for a silent
+// Sentinel, and may ignore ctx meanwhile. Only one ask runs at a time.
 type question struct {
 	ask   func() error
 	turn  chan struct{}

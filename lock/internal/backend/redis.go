@@ -13,7 +13,8 @@ import (
 )
 
 // Redis runs scripts and listens to channels. Acquires and releases go through the program's client. Renewals go
-// through other clients, so that they never queue behind the program's commands. It is safe for concurrent use.
+// through other clients if these can connect (see renewing), so that they don't queue behind the program's commands. It
+// is safe for concurrent use.
 type Redis struct {
 	rdb redis.UniversalClient
 	topology
@@ -35,11 +36,11 @@ type topology interface {
 	// Node returns the name of the server on which a key lives; "": unknown. It does no I/O.
 	Node(key string) string
 	// Topology returns a string that changes when keys move to other servers and no server reports that; "": servers
-	// report it, or it can't happen. It does no I/O.
+	// report it, Follow finds out, or it can't happen. It does no I/O.
 	Topology() string
 	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
-	// Node then returns them. It reports false if they aren't known when ctx ends: what was done since the last answer
-	// can't be relied on.
+	// Node then returns them. It reports false if ctx ends before the answer, or go-redis doesn't use the right servers
+	// yet: what was done since the last answer can't be relied on.
 	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
 	// Traits always returns the same value.
@@ -146,7 +147,7 @@ func poolSize(rdb redis.UniversalClient) int {
 // isZero reports whether go-redis didn't make a client. The methods of such a client panic.
 func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
 
-// ringReadTimeout looks at a shard, because the options of the Ring itself lack the defaults.
+// ringReadTimeout returns the ReadTimeout of a shard, because the options of the Ring itself lack the defaults.
 func ringReadTimeout(c *redis.Ring) time.Duration {
 	for _, shard := range c.GetShardClients() {
 		return shard.Options().ReadTimeout
@@ -284,9 +285,9 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// EvalWait runs a script and then waits until so many replicas have its writes. acked is how many have. WAIT waits for
-// the writes of its own connection, so both commands must use one connection, to the server that has the key. go-redis
-// doesn't follow redirections there, so EvalWait does.
+// EvalWait runs a script and then waits, for timeout at most, until so many replicas have its writes. acked is how many
+// have them. WAIT waits for the writes of its own connection, so both commands must use one connection, to the server
+// that has the key. go-redis doesn't follow redirections there, so EvalWait does.
 func (b *Redis) EvalWait(
 	ctx context.Context, call Call, replicas int, timeout time.Duration,
 ) (reply any, acked int, err error) {
@@ -334,7 +335,7 @@ func evalWait(
 	return reply, int(acked), nil
 }
 
-// redirected follows the redirection of a renewal by a node of a cluster. It returns answer if that isn't one.
+// redirected follows answer, if it is the redirection of a renewal by a node of a cluster. Otherwise it returns answer.
 func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
 	addr, asking, sent := redisfail.Redirection(answer)
 	c, ok := b.topology.(*cluster)

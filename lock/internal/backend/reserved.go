@@ -18,9 +18,10 @@ import (
 // most so many calls in flight to one server.
 const renewalConns = 8
 
-// reserved has one client for renewals per server, with the options of the program's client for that server. A second
-// client of the program's kind would not do: go-redis reports a Sentinel's switch, or a Ring's new shards, only to the
-// client that it gave the program, and each ClusterClient has a layout of its own.
+// reserved has one client per server for renewals (with Sentinel also for subscriptions), with the options of the
+// program's client for that server. A second client of the program's kind would not do: go-redis reports a Sentinel's
+// switch, or a Ring's new shards, only to the client that it gave the program, and each ClusterClient has a layout of
+// its own.
 type reserved struct {
 	mu     sync.Mutex
 	byAddr map[string]*ownClient
@@ -141,7 +142,7 @@ func (b *Redis) renewing(
 		return redisfail.ErrElsewhere
 	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
-	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // not for want of a connection
+	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // it had a connection
 		return err
 	}
 	return f(ctx, programs)

@@ -109,9 +109,9 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 // cluster is a Redis Cluster, or servers without cluster mode whose layout the program makes up for a ClusterClient.
 //
 // A lock's waiters listen at the node of its key, and its releases are published there: on a sharded channel if the
-// node has those, otherwise on a plain one. Both sides ask the node each time: a subscription by the first command on
-// each connection, a release by its script, which tries the other command if the first is refused. So nodes of both
-// kinds can be in one cluster while it is upgraded.
+// node has those, otherwise on a plain one. Both sides find that out each time: a subscription by the first command on
+// each connection, a release by its script, which tries the other command if the node doesn't know the first. So nodes
+// of both kinds can be in one cluster while it is upgraded.
 type cluster struct {
 	direct
 	rdb    *redis.ClusterClient

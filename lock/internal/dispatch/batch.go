@@ -10,14 +10,14 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// sendBatch runs the calls in one script. It returns the calls that still have to be sent one by one: all if Redis
-// refused the script, otherwise those whose keys Redis refused. They did nothing. Sent alone, a call gets an error only
-// for its own fault, such as a key that an ACL forbids.
+// sendBatch runs the calls in one script. It returns the calls that did nothing and still have to be sent one by one:
+// all if Redis refused the script, otherwise (only if unnamed) those whose keys Redis refused. Sent alone, a call gets
+// an error only for its own fault, such as a key that an ACL forbids.
 //
 // unnamed: the script doesn't declare its keys, because the locks of a cluster's node are of many slots. Redis still
-// checks each command in the script, and refuses one whose key belongs to another node, or has already moved there with
-// its slot. That is the first command of a call, so the call did nothing, and by itself it follows the redirection. The
-// script as a whole doesn't: the other node may lack the keys of the other calls.
+// checks each command in the script. It refuses a command whose key belongs to another node, or has already moved there
+// with its slot. A call that is sent alone follows the redirection. The whole script can't follow it: the other node
+// may lack the keys of the other calls.
 func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*Call) {
 	script.Pack(&w.batch, w.calls)
 	// The script counts as one command, with the purpose of the first call.

@@ -13,10 +13,10 @@ import (
 // Call is a script to run. It comes from Dispatcher.NewCall, and Dispatcher.Do or DoAlone takes it back.
 type Call struct {
 	script.Request
-	WriteTimeout   time.Duration // not-after = Reply.Sent + WriteTimeout: a script that takes one writes nothing later
-	Owner          Owner         // nil: if the caller leaves, there is nothing to clean up
-	Replicas       int           // how many must have the script's writes ...
-	ReplicaTimeout time.Duration // ... within this time
+	WriteTimeout   time.Duration // not-after = Reply.Sent + WriteTimeout or earlier; see script.Request.SetNotAfter
+	Owner          Owner         // nil: if the caller leaves, only Reply.MayHaveRun says that the script may still run
+	Replicas       int           // wait until so many replicas have the script's writes; 0: don't wait
+	ReplicaTimeout time.Duration // wait no longer than this
 
 	node        *Node // set by Do
 	purpose     telemetry.Purpose
@@ -27,7 +27,7 @@ type Call struct {
 	over        <-chan struct{} // closed when nobody needs the call any more; nil: always needed
 	timer       *time.Timer
 
-	// Set by a worker, or by the caller that sends the call inline.
+	// The outcome. While a worker has the call, only the worker uses these fields.
 	value          any
 	err            error
 	acked          int
@@ -38,11 +38,11 @@ type Call struct {
 // Reply is what is known of a call after it has ended or its caller has left.
 type Reply struct {
 	Value any       // what the script returned
-	Sent  time.Time // just before sending; zero: it wasn't sent
+	Sent  time.Time // just before sending; zero: it wasn't sent, or the caller left before the reply
 	Acked int       // replicas that have the script's writes
 
-	// MayHaveRun is for a call that failed: its script may have run, or may still run, and no Owner is told. It then
-	// writes until LateWriteUntil, or later if the node's Clock knew nothing.
+	// MayHaveRun: the call failed, but its script may have run, or may still run and write until LateWriteUntil (or
+	// later if the node's Clock knew nothing). It is false if Do's caller left early and an Owner is told instead.
 	MayHaveRun     bool
 	LateWriteUntil time.Time
 
@@ -51,7 +51,7 @@ type Reply struct {
 
 // Owner cleans up after the calls that are sent for it.
 type Owner interface {
-	// Abandoned is called when a call has ended whose caller left before the reply.
+	// Abandoned is called when a call that was sent has ended, if its caller left before the reply.
 	Abandoned(reply Reply, err error)
 }
 

@@ -18,8 +18,8 @@ type Clock struct {
 const maxDrift = 500e-6
 
 // Learn takes the time from a server's reply to a request that was sent at when. If the request was delayed, by waiting
-// for a connection for example, the server's clock seems to be ahead. So the reply with the least delay counts, unless
-// a call was late by what is known (late): then what is known is wrong.
+// for a connection for example, the server's clock seems to be ahead. So the reply with the least delay counts. But if
+// the server refused the call as late, what is known may be wrong, and this reply counts in any case.
 func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,7 +62,8 @@ type Dispatcher struct {
 	idle           []*worker                        // not tied to a node, because nodes come and go
 }
 
-// Node is one server: its pending calls and its clock. A node that hangs delays only its own calls.
+// Node is one server: its pending calls and its clock. While other nodes hang, it can still have a batch in flight: see
+// hasRoom.
 type Node struct {
 	Name           string
 	Clock          Clock
@@ -78,7 +79,8 @@ type Node struct {
 	rtt      rttEstimate
 }
 
-// LearnKeys reports whether a call was refused because of its keys, and notes which keys the node accepts.
+// LearnKeys reports whether a call was refused because its keys are in several slots, or weren't declared. It notes
+// that in SingleSlotOnly or DeclaredOnly.
 func (n *Node) LearnKeys(refused error) bool {
 	if refused == nil { // the fast path: it is called for each result of a renewal
 		return false
@@ -95,7 +97,7 @@ func (n *Node) LearnKeys(refused error) bool {
 }
 
 const (
-	maxInFlight = 64                     // batches to one node, without renewals
+	maxInFlight = 64                     // batches and inline calls to one node; renewals don't count
 	maxIdle     = 8                      // workers without a batch, for all nodes together
 	slowBatch   = 100 * time.Millisecond // a healthy server answers sooner
 )
@@ -156,10 +158,10 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 // Do sends a call and waits until its reply arrives, ctx ends, the timeout is over or the Dispatcher closes. An inline
 // call may notice the last three late, by up to the backend's FastTimeout. The caller must not use c afterwards.
 //
-// If the caller leaves before the call has ended, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply.
-// Once the call has ended, its Owner.Abandoned is called, if the call was sent.
-//
-// If the deadline of ctx passes when a healthy server would have answered, the error is ErrNoReply, too.
+// If the caller leaves before the call has ended, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply (or
+// ErrBusyWorkers, if no worker took the call). Once the call has ended, its Owner.Abandoned is called, if the call was
+// sent. A deadline of ctx that passes slowBatch or more after the call began counts as a timeout (not in an inline
+// call), because a healthy server would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (reply Reply, err error) {
 	unowned, writeTimeout := c.Owner == nil, c.WriteTimeout
 	if err = d.doPrepared(ctx, c, timeout); err == nil {
@@ -177,7 +179,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 	return reply, err
 }
 
-// doPrepared makes the backend learn its servers, if it doesn't know them yet, and is do then.
+// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do.
 func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
@@ -192,8 +194,8 @@ func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Durat
 }
 
 // prepare waits until the backend knows its servers. Only then can the call go to its own node, and wait for no other.
-// It sends a second call, p, with the same script: inFlightLimit then holds for a crowd of calls that may share
-// batches. p is over when any preparation has succeeded, because the server that p itself asks may hang.
+// It sends a second call, p, with the same script: if that may share a batch, inFlightLimit bounds a crowd of such
+// calls. p is over when any preparation has succeeded, because the server that p itself asks may hang.
 func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	p := d.NewCall(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready
@@ -306,17 +308,17 @@ func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error
 	return noReply
 }
 
-// leastInlineTimeout is the least timeout for which an inline call uses its caller's ctx. Dialing, or waiting for a
-// connection, may take some seconds, and ends with ctx but not at the timeout. So a call with a shorter timeout gets a
-// ctx that ends at it.
+// leastInlineTimeout is the least timeout for which an inline call uses its caller's ctx, if that can end. Dialing, or
+// waiting for a connection, may take some seconds, and ends with ctx but not at the timeout. So a call with a shorter
+// timeout gets a ctx that ends at the timeout.
 const leastInlineTimeout = 10 * time.Second
 
 // fastRTT is the longest round trip of a call after which the next call is expected to be fast.
 const fastRTT = backend.MaxFastTimeout / 50
 
 // MaySendInline reports whether a caller may send its call to a node itself, if the node is idle. An inline call
-// doesn't notice the end of ctx before FastTimeout. So the node must have been quick so far, FastTimeout must be short,
-// and the deadline of ctx must not be near. If ctx can't end, FastTimeout needn't be short.
+// doesn't notice the end of ctx before FastTimeout. So the last round trip must have been quick, FastTimeout must be
+// short, and neither the deadline of ctx nor the timeout may be near. If ctx can't end, FastTimeout needn't be short.
 func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, timeout time.Duration) bool {
 	fast, lastRTT := d.backend.FastTimeout(), time.Duration(n.lastRTT.Load())
 	switch {

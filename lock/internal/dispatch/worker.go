@@ -122,7 +122,7 @@ func (d *Dispatcher) work(w *worker) {
 	}
 }
 
-// begin fills the batch of a worker that was started for pending calls. It reports false if there are none.
+// begin fills the batch of a worker that was started for pending calls. It reports false if there is nothing to send.
 func (d *Dispatcher) begin(w *worker) bool {
 	if !w.shared {
 		return true
@@ -206,8 +206,8 @@ func (d *Dispatcher) sendInline(c *Call) {
 	d.send(c)
 }
 
-// recoverPanic, deferred, makes a panic the outcome of the calls, one in a hook of the program's client for example.
-// The callers run in other goroutines and could not recover from it.
+// recoverPanic, deferred, makes a panic the outcome of the calls: one in a hook of the program's client, for example.
+// The callers of a worker's batch run in other goroutines and could not recover from it.
 func (d *Dispatcher) recoverPanic(calls ...*Call) {
 	if v := recover(); v != nil {
 		d.panicked(v, debug.Stack())
@@ -247,7 +247,8 @@ func (d *Dispatcher) send(c *Call) {
 	}
 }
 
-// sendAll sends several calls in one round trip: in one script if the server allows that, else in one script each.
+// sendAll sends several calls in one script if the server allows that. The calls that the server refuses there, or all,
+// are sent in one script each, in one round trip.
 func (d *Dispatcher) sendAll(w *worker) {
 	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's ctx must not end the others' calls
 	now := time.Now()
