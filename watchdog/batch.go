@@ -45,9 +45,9 @@ type Result struct {
 type Renewal struct {
 	Batch     *Batch        // the call
 	Result    Result        // of the call, for this lease
-	Attempt   int           // attempts for this lease since its last success, this one included
+	Attempt   int           // failed attempts for this lease since its last success, plus this one
 	Lag       time.Duration // how much later than planned the call was made; 0 if it was early
-	Remaining time.Duration // from the call to the deadline before it
+	Remaining time.Duration // from the call to the deadline that the lease had then
 	Elapsed   time.Duration // from the last confirmed request to this outcome; Elapsed/TTL is the utilization
 }
 

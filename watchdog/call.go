@@ -14,7 +14,7 @@ import (
 // maxTries is the largest value of Lease.tries.
 const maxTries = math.MaxUint16
 
-// startCall makes the call for a cohort.
+// startCall starts the call for a cohort.
 func (e *Engine) startCall(c *cohort, now int64) {
 	e.dequeue(c)
 	e.findNearest(c)
@@ -130,7 +130,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.notify()
 }
 
-// applyResult updates a lease with the result of its renewal. It adds the error to a failure that has none.
+// applyResult updates a lease with the result of its renewal. It gives a failure without an error errNoReason.
 func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 	sent := e.since(batch.Sent)
 	switch res.Outcome {

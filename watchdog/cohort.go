@@ -18,7 +18,7 @@ type cohort struct {
 	due      int64 // of the next call, or of that in flight
 	nearest  int64 // no lease's deadline is earlier; all may be later, as leases that leave don't update it
 	noticed  int64 // when the scheduler saw that the call was due; 0: not yet
-	nextBy   int64 // the call after that in flight must not be later, because of leases that joined during the call
+	nextBy   int64 // the latest time for the call after the one in flight, because of leases that joined meanwhile
 	callBy   int64 // when the call in flight, or the last one, times out
 	tries    int   // failed calls since the last success
 	stage    stage
@@ -86,7 +86,7 @@ func (e *Engine) join(c *cohort, l *Lease) {
 	}
 }
 
-// leave removes a lease from its cohort, and discards the cohort if it is empty then and not in flight.
+// leave removes a lease from its cohort. It discards the cohort if it is empty then, and neither in flight nor unused.
 func (e *Engine) leave(l *Lease) {
 	c := l.cohort
 	l.cohort, l.verify = nil, false

@@ -45,20 +45,21 @@
 //
 // # Invariants
 //
-//  1. Trust is local. A lease's deadline is the time before the last confirmed request was sent, plus TTL, less Margin.
-//     It never moves backwards, and no answer moves it once it has passed.
-//  2. A lease is lost at its own deadline, not earlier. The scheduler or Check declares the loss; it is reported once.
+//  1. Trust is local. A lease's deadline is the time before the last confirmed request was sent, plus TTL, less Margin
+//     (at first Spec.Until, if earlier). It never moves backwards, and no answer moves it once it has passed.
+//  2. Unless the server says so, a lease is lost at its own deadline, not earlier. The loss is reported once.
 //  3. A planned renewal is never later than one interval after the last confirmed request (the grant's at first).
 //  4. No two calls at a time for the same lease; at most 8 at a time for a node; none mixes nodes.
 //  5. Overdue calls (after a stall, failed calls, Verify) are made in the order of their deadlines, at the pace above.
-//     The pace is exceeded only as far as a deadline requires it.
+//     Off-cycle calls let the others go first. Both rules are broken only as far as a deadline requires it.
 //  6. Leases whose renewal failed are tried again until their deadline: after TTL/300 (5 ms at least), doubling up to
 //     TTL/15, ±50 %.
-//  7. No renewal starts after StopRenewal or Remove returned, and no answer in flight then lengthens the lease.
+//  7. No renewal starts after StopRenewal (but see Spec.Until) or Remove returned, and no answer in flight then
+//     lengthens the lease.
 //  8. Functions of Config and Holder run without locks and not on the scheduler's goroutine. A panic in Renew fails its
 //     call; a panic in another function has no effect. Renewals go on.
-//  9. Holders are called one at a time, in the order of events; losses and alarms go before reports of renewals.
-//     Lost is the last call to a Holder.
+//  9. Holders are called one at a time, in the order of events; losses and alarms go before reports of renewals. But
+//     Check calls Lost at once. Lost is the last call to a Holder.
 //  10. Goroutines: one scheduler from the first lease until Close, one per call in flight, and one while there are
 //     callbacks to make.
 //

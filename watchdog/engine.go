@@ -186,9 +186,9 @@ func (e *Engine) Remove(l *Lease) bool {
 	return true
 }
 
-// Check reports whether the lease is live: watched, and its deadline not reached. If the deadline is reached, Check
-// declares the loss itself: it calls Holder.Lost before it returns. If another callback of the lease is running, Lost
-// follows that callback, on its goroutine.
+// Check reports whether the lease is live: watched, and its deadline not reached. If the deadline is reached, and the
+// engine isn't closed, Check declares the loss itself: it calls Holder.Lost before it returns. If another callback of
+// the lease is running, Lost follows that callback, on its goroutine.
 func (e *Engine) Check(l *Lease) bool {
 	if !watched(l.status.Load()) {
 		return false
@@ -251,7 +251,7 @@ func (e *Engine) Verify(leases ...*Lease) {
 }
 
 // TickAge returns the time since the scheduler's last pass: over two seconds, the scheduler is late. It reports false
-// if there are no leases, and the scheduler has nothing to do.
+// if the scheduler has nothing to do: there are no leases, or the engine is closed.
 func (e *Engine) TickAge() (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,12 +23,12 @@ type group struct {
 	ring      order   // the planned cohorts
 	room      int     // free places in the ring's cohorts
 	latest    *cohort // of the ring's cohorts with room, the one that is renewed last; nil: not known
-	joinable  *cohort // the last one whose call was started, while the call is in flight; nil: none
+	joinable  *cohort // the last whose call was started with room in it, while in flight; nil: none
 	expedited *cohort // off-cycle and ready: for leases to be renewed at once; nil: none
 	retrying  *cohort // off-cycle and resting: others that failed are merged into it; nil: none
 	n         int     // cohorts that aren't off-cycle, in any stage
 	cohorts   int     // all cohorts
-	backlog   int     // of the n: those that are ready
+	backlog   int     // how many of these n are ready
 	origin    int64   // from which the phases of new cohorts are counted
 	turn      uint64  // the number of phases since origin
 }

@@ -31,13 +31,14 @@ type Spec struct {
 
 // Holder gets the events of a lease. The engine calls it without holding any lock, so it may call the engine, except
 // Close. Calls for one lease never overlap. A method should return quickly: while it runs, no other holder of the
-// engine is called. Renewals and deadlines go on (see Engine.Check).
+// engine is called, except by Engine.Check. Renewals and deadlines go on.
 //
 // A call that began before Engine.Remove may still be running when Remove returns. Lost is never called after Remove
 // returned true, and nothing is called after Lost.
 type Holder interface {
 	// Renewal is called once for each attempt, whatever its outcome; after Missing and Taken, Lost follows. It isn't
-	// called for an attempt that returns after the lease ended, or after StopRenewal.
+	// called if the lease has ended otherwise by then, nor for an attempt that returns after StopRenewal (except the
+	// attempt that Spec.Until needs).
 	Renewal(Renewal)
 	// Lost is called at most once. The engine no longer has the lease then.
 	Lost(Loss)
@@ -89,7 +90,8 @@ const (
 func watched(s status) bool { return s == kept || s == winding }
 
 // Deadline returns until when this process trusts the lease: the send time of the last confirmed request, plus the TTL,
-// less the margin. It has a monotonic reading and never moves backwards. It is zero before Watch.
+// less the margin; or Spec.Until, if that is earlier, before the first renewal. It has a monotonic reading and never
+// moves backwards. It is zero before Watch.
 func (l *Lease) Deadline() time.Time {
 	e := l.engine.Load()
 	if e == nil {
@@ -98,8 +100,8 @@ func (l *Lease) Deadline() time.Time {
 	return e.at(l.deadline.Load())
 }
 
-// NextRenewal returns when the next renewal is planned; a time in the past if the renewal is overdue or in flight. It
-// is zero if none is planned: the lease isn't renewed, or was stopped, lost or removed.
+// NextRenewal returns when the next renewal is planned, or was planned if it is overdue or in flight. It is zero if no
+// renewal is planned: the lease isn't renewed, or was stopped, lost or removed.
 func (l *Lease) NextRenewal() time.Time {
 	e := l.engine.Load()
 	if e == nil {

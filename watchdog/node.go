@@ -112,7 +112,7 @@ func (n *node) nextPass(now int64, limit int) int64 {
 		at = min(at, n.ready.minAt(), max(free, now+1))
 	}
 	if n.offCycle.Len() > 0 {
-		// If planned calls are in its way, it may be made after the first of them: plan.firstDue, above.
+		// If planned calls are in the way of the off-cycle one, it may follow the first of them: plan.firstDue, above.
 		at = min(at, n.offCycle.minAt())
 		if free > now {
 			at = min(at, free)

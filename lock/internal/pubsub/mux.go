@@ -3,11 +3,12 @@
 //
 // A Listener may rely on this: after Up, no message is missed until Down. A caller that waits for a lock therefore
 // tries again after every Up, and polls after a Down. If a server loses a channel, or begins to move it, without saying
-// so, messages may be missed until the next check, at most 3 s later. Then Down or Up is called.
+// so, messages may be missed until the next check, at most 3 s later (30 s if the connection has only a control
+// channel). Then Down or Up is called.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
-// goroutines: one receives and reconnects, the other sends and checks. A subscription is one channel: see the diagram
-// at the type state.
+// goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the
+// diagram at the type state.
 package pubsub
 
 import (
@@ -41,7 +42,7 @@ type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
 
-	// Refused is called when a server refuses subscriptions, and with a nil error when it accepts them again.
+	// Refused is called when a server refuses subscriptions or keeps hanging up, and with nil once it accepts them.
 	Refused func(node string, err error)
 	// Gone is called when the server of a control channel is gone. Control has to be called for another endpoint.
 	Gone func(backend.Endpoint)
@@ -66,8 +67,8 @@ func New(cfg Config) *Mux {
 	return m
 }
 
-// Listen adds a listener to a channel. If messages are already being received, Up is called at once. If a channel is
-// added before another whose name is a prefix of its own, its Up comes first, too.
+// Listen adds a listener to a channel. If messages are already being received, Up is called at once. If channel a is
+// added before channel b, and b's name is a prefix of a's, then a's Up comes before b's.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +91,7 @@ func (m *Mux) Listen(channel string, l Listener) {
 	}
 }
 
-// Unlisten removes a listener. It is not called afterwards.
+// Unlisten removes a listener. The listener isn't called afterwards.
 func (m *Mux) Unlisten(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

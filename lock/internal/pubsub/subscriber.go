@@ -48,7 +48,7 @@ type subscriber struct {
 	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
 
 	// While the server refuses any subscription.
-	refusals     int       // how many so far may end by themselves
+	refusals     int       // how many refusals so far may end by themselves
 	refusedSince time.Time // when the first came
 	warned       bool      // Config.Refused was called with an error
 }
@@ -56,7 +56,7 @@ type subscriber struct {
 // connection is the part of a subscriber's state that ends with its connection. Mux.mu guards it.
 type connection struct {
 	backend.PubSub
-	established bool      // a subscription was acknowledged, and none refused since
+	established bool      // a subscription was accepted or a message came, and nothing was refused since
 	singly      bool      // a subscription was refused: send one channel per command, so that only that one is refused
 	checking    bool      // a check is running
 	checked     time.Time // when the last check began
@@ -115,7 +115,7 @@ func (s *subscriber) run() {
 	}
 }
 
-// warn calls Config.Refused unless that was done before.
+// warn calls Config.Refused, unless the last call of Config.Refused already had an error.
 func (s *subscriber) warn(err error) {
 	s.mux.mu.Lock()
 	warned := s.warned
@@ -161,7 +161,7 @@ func (s *subscriber) connect() error {
 	cancel()
 	_ = conn.Close()
 	sender.Wait()
-	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // it has ended receive
+	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // which made receive end
 		return sendErr
 	}
 	return err
@@ -184,8 +184,8 @@ func (s *subscriber) disconnected() (worked bool) {
 	return worked
 }
 
-// abandonControl drops the control channel if the node of a cluster is gone. That of a Ring's shard is kept, because
-// the shard may come back at any moment.
+// abandonControl drops the control channel, because its node of the cluster is gone. It isn't called for a shard of a
+// Ring, which may come back at any moment.
 func (s *subscriber) abandonControl() {
 	s.mux.mu.Lock()
 	maps.DeleteFunc(s.subs, func(_ string, sub *subscription) bool { return sub.control })
@@ -233,7 +233,8 @@ func (s *subscriber) timeout() time.Duration {
 	return idleTimeout
 }
 
-// handle applies an event to its subscription. It reports whether the server now accepts all that it had refused.
+// handle applies an event to its subscription. It reports whether Config.Refused must be called with nil: the server
+// has accepted the last of the subscriptions that it had refused.
 func (s *subscriber) handle(conn *connection, ev backend.Event) (accepted bool) {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()

@@ -13,7 +13,7 @@ package pubsub
 // A refusal doesn't name its channel, so it rejects all requested subscriptions. If one of them is acknowledged after
 // all, it is subscribed. A lost connection, or a move to another node, leads from every state back to pending.
 //
-// Every message is received in subscribed only: while a slot leaves, some are published at the node that it moves to.
+// Only in subscribed is every message received: while a slot leaves, some are published at the node that it moves to.
 type state uint8
 
 const (
@@ -45,7 +45,7 @@ type subscription struct {
 	listeners []Listener
 	control   bool // it stays at its endpoint, and a late message does no harm
 	state     state
-	refused   bool // it was refused, and not acknowledged since
+	refused   bool // it was refused over this connection, and not acknowledged since
 }
 
 // on changes the state for an event and tells the listeners, or reports false if the event means nothing in this state.

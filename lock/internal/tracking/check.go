@@ -46,7 +46,7 @@ func (k *keyCheck) send(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// suspects returns the entries that are missing, or that will expire before their deadline.
+// suspects returns the entries that are missing, or (only in a hash) will expire before their deadline.
 func (k *keyCheck) suspects(now time.Time) (suspects []Watched, err error) {
 	members, err := k.members.Slice()
 	ttl := time.Duration(-1) // it doesn't expire

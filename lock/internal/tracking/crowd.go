@@ -16,7 +16,7 @@ const (
 	maxCrowdPause   = time.Minute
 )
 
-// crowd detects that a server can't track all keys, and decides how long to read none.
+// crowd detects that a server can't track all keys, and decides for how long to read no keys.
 type crowd struct {
 	since  time.Time // start of the window
 	vain   int       // checks in vain, in the window

@@ -20,7 +20,7 @@ const (
 	checkWindow    = 60 * time.Millisecond
 	maxKeysPerCall = 256
 
-	pingInterval = 3 * time.Second  // of silence before a PING; after another one the connection is closed
+	pingInterval = 3 * time.Second  // of silence before a PING; after as much again the connection is closed
 	retryPause   = time.Second      // before a key is read again whose read was refused for the moment
 	linger       = 30 * time.Second // how long the connections stay open without keys
 	stableAfter  = time.Second      // if a connection breaks that is older than this, the backoff starts again
@@ -178,7 +178,8 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 	}
 }
 
-// checkDue checks the keys that are due. It reports whether there were some, and how long to pause, with keys left.
+// checkDue checks the keys that are due, and reports whether there were some. If pause isn't 0, nothing may be checked
+// for as long, and keys may still be due.
 func (n *nodeTracker) checkDue(ctx context.Context, c *conn, crowd *crowd) (some bool, pause time.Duration, err error) {
 	for pause == 0 {
 		checks := n.trackers.nextChecks(n)

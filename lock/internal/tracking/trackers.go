@@ -31,7 +31,7 @@ type Backend interface {
 type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
-	// Verify is called with entries that are missing, or that Redis will expire before their deadline.
+	// Verify is called with entries that are missing, or (only in a hash) will expire before their deadline.
 	Verify func([]Watched)
 	// Refused is called once at most, when a server refuses to track keys.
 	Refused func(error)
@@ -66,7 +66,7 @@ type Trackers struct {
 	nodes map[string]*nodeTracker
 }
 
-// watchedKey is a key with its entries. It has several if it belongs to a semaphore with leases, or to readers.
+// watchedKey is a key with its entries: several if it belongs to a semaphore with leases, or to readers.
 type watchedKey struct {
 	Key
 	entries []Watched
