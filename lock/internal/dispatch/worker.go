@@ -169,9 +169,14 @@ func (d *Dispatcher) rest(w *worker) bool {
 
 // runBatch sends the batch and answers its callers.
 func (d *Dispatcher) runBatch(w *worker) {
-	// Calls whose callers have left needn't be sent.
-	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting })
 	began := time.Now()
+	if w.node != &d.unprepared {
+		for _, c := range w.calls {
+			c.stamp(began)
+		}
+	}
+	// Calls whose callers have left needn't be sent. The others are stamped before their callers leave: Do relies on it.
+	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting })
 	d.dispatch(w)
 	w.took = 0 // neither a failure nor a wait for replicas says anything about the round-trip time
 	if len(w.calls) > 0 && w.calls[0].err == nil && w.calls[0].Replicas == 0 {
@@ -203,6 +208,7 @@ func (d *Dispatcher) dispatch(w *worker) {
 // sendInline sends a call in the goroutine of its caller.
 func (d *Dispatcher) sendInline(c *Call) {
 	defer d.recoverPanic(c)
+	c.stamp(time.Now())
 	d.send(c)
 }
 
@@ -231,7 +237,6 @@ func (d *Dispatcher) sendPreparation(c *Call) {
 
 // send sends one call.
 func (d *Dispatcher) send(c *Call) {
-	c.stamp(time.Now())
 	if c.Replicas > 0 {
 		c.value, c.acked, c.err = d.evalWait(c)
 	} else {
@@ -251,10 +256,6 @@ func (d *Dispatcher) send(c *Call) {
 // are sent in one script each, in one round trip.
 func (d *Dispatcher) sendAll(w *worker) {
 	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's ctx must not end the others' calls
-	now := time.Now()
-	for _, c := range w.calls {
-		c.stamp(now)
-	}
 	each := w.calls
 	traits := d.backend.Traits()
 	onlyApart := w.node.SingleSlotOnly.Load() || traits.UndeclaredKeys && w.node.DeclaredOnly.Load()
