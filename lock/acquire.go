@@ -117,15 +117,17 @@ func (lk *lock) acquireOrWait(
 
 // settled returns the result of an acquire that the first attempt has decided.
 func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err error) (*claim, acquireReply, error) {
-	switch {
-	case err == nil && v.Granted:
+	if err == nil && v.Granted {
 		return claim, v, nil
-	case err == nil:
-		return nil, v, lk.heldError(v.holder())
+	}
+	switch {
 	case claim.mayWriteLate(): // a lost request may have taken the lock, or still take it
 		claim.cleanUp()
-	case params.placeTTL > 0: // the claim may have a place in Redis's queue
+	case err != nil && params.placeTTL > 0: // the claim may have a place in Redis's queue
 		claim.cleanUpRefused()
+	}
+	if err == nil {
+		err = lk.heldError(v.holder())
 	}
 	return nil, v, err
 }

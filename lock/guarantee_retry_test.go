@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -338,6 +339,58 @@ func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 		}
 		free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
 	})
+}
+
+// A call that fails takes nothing, also if its first request is lost on the way, the repeated one finds the lock held, and the first arrives after
+// the lock was released.
+func TestLateAcquireOfARefusedCall(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"mutex", "permits"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				holder, direct, ctx := open(t, srv.Client(t)), srv.Client(t), t.Context()
+				var lose atomic.Bool
+				var late []any
+				c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+					if isEval(cmd) && lose.Swap(false) {
+						late = cmd.Args()
+						return io.EOF
+					}
+					return nil
+				}})
+				var tryIt, give func() error
+				if kind == "mutex" {
+					free(t, try(t, c.Mutex("warm-up"))) // c knows the server's clock then
+					l := try(t, holder.Mutex("job"))
+					give = func() error { return l.Release(ctx) }
+					tryIt = func() error { _, err := c.Mutex("job").TryLock(ctx); return err }
+				} else {
+					pool := holder.UnleasedSemaphore("job")
+					must(t, "Release", pool.Release(ctx, 1))
+					must(t, "Acquire", pool.Acquire(ctx, 1))
+					give = func() error { return pool.Release(ctx, 1) }
+					tryIt = func() error { return c.UnleasedSemaphore("job").TryAcquire(ctx, 1) }
+				}
+				lose.Store(true)
+				if err := tryIt(); !errors.Is(err, lock.ErrHeld) {
+					t.Fatalf("%v, want ErrHeld", err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				must(t, "release", give())
+				if err := direct.Do(ctx, late...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(lock.DefaultLease / 2)
+				if kind == "mutex" {
+					free(t, try(t, holder.Mutex("job")))
+				} else if n, err := holder.UnleasedSemaphore("job").Available(ctx); n != 1 || err != nil {
+					t.Errorf("%d permits are left, %v; want 1", n, err)
+				}
+			})
+		})
+	}
 }
 
 // The answer to a release is lost: on our own retry the entry is gone, which means that it was released.
