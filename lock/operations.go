@@ -38,7 +38,7 @@ func (v *acquireReply) holder() HeldError { return HeldError{Owner: v.Owner, Rem
 type releaseReply struct {
 	script.ReleaseReply
 	unconfirmed bool      // an earlier try, whose reply was lost, has released it
-	repeatable  bool      // the last try failed, and another one may succeed
+	mayGoOn     bool      // it failed, but may have been done, or another try may succeed
 	sent        time.Time // before the request left
 }
 
@@ -114,7 +114,8 @@ func (o *operations) releaseWithRetry(
 	ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams,
 ) (releaseReply, error) {
 	var f releaseReply
-	unclear, repeatable := false, false
+	mayGoOn := false
+	var unclear error // of the last try that may have been done; nil: there was none
 	err := retry(ctx, 0, deadline, func() error {
 		var expires time.Time
 		var err error
@@ -124,20 +125,26 @@ func (o *operations) releaseWithRetry(
 		}
 		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
-		unclear, repeatable = unclear || what.Unclear, what.Retry
+		if what.Unclear {
+			unclear = err
+		}
+		mayGoOn = what.Retry
 		if params.next != nil {
 			params.next.failed(expires)
 			params.next = nil
 		}
 		return err
 	})
+	if err != nil && unclear != nil && !mayGoOn { // it was refused for good, after a try that may have been done
+		err, mayGoOn = &redisfail.RetriedError{Last: err, Before: unclear}, true
+	}
 	if err != nil {
-		return releaseReply{repeatable: repeatable}, err
+		return releaseReply{mayGoOn: mayGoOn}, err
 	}
 	if f.Refused != nil {
 		rel.Error(redisfail.Classify(f.Refused).Kind)
 	}
-	if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && claim.update == nil {
+	if f.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
 		// The lease hadn't ended, so most likely an earlier try of this call removed the entry.
 		return releaseReply{unconfirmed: true, sent: f.sent}, nil
 	}

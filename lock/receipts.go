@@ -98,7 +98,7 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim,
 		lk.c.receipts.add(claim)
 		return f.Outcome == script.Done, nil
 	}
-	if keepOn && f.repeatable {
+	if keepOn && f.mayGoOn {
 		claim.cleanUp()
 	}
 	return false, err

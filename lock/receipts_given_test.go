@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,6 +97,56 @@ func TestRefusedAsTheContextEnds(t *testing.T) {
 			t.Errorf("%d permits, %v: what was refused was done later", n, err)
 		}
 	})
+}
+
+// A change may have been made by a call whose reply is lost. If Redis then refuses the repeated call for good, the error names both, and the
+// client goes on until Redis has confirmed the change, which is made once.
+func TestRefusedAfterALostReply(t *testing.T) {
+	t.Parallel()
+	for _, arrives := range []bool{true, false} {
+		t.Run(fmt.Sprint(arrives), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				var calls atomic.Int64
+				var refuse atomic.Bool
+				lost := func(cmd redis.Cmder) error {
+					if isEval(cmd) && calls.Add(1) == 1 {
+						refuse.Store(true)
+						return io.EOF
+					}
+					return nil
+				}
+				tap := fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+					if isEval(cmd) && refuse.Load() {
+						return redisfail.ReplyError("NOPERM this user has no permissions to run the 'evalsha' command")
+					}
+					if !arrives {
+						return lost(cmd)
+					}
+					return nil
+				}}
+				if arrives {
+					tap.Down = lost
+				}
+				warm := open(t, srv.Client(t)).Latch("gate")
+				if _, err := warm.TrySetCount(t.Context(), 2); err != nil {
+					t.Fatal(err)
+				}
+				must(t, "CountDown", open(t, srv.Client(t)).Latch("warm-up").CountDown(t.Context())) // gives the server the script
+				err := openTapped(t, srv, tap).Latch("gate").CountDown(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "EOF") {
+					t.Errorf("%v, want both errors", err)
+				}
+				time.Sleep(30 * time.Second)
+				refuse.Store(false)
+				time.Sleep(time.Minute)
+				if n, err := warm.Count(t.Context()); n != 1 || err != nil {
+					t.Errorf("the count is %d, %v; want 1", n, err)
+				}
+			})
+		})
+	}
 }
 
 // On a ctx that has ended, permits are given back and latches counted down.
