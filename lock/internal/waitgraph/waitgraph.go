@@ -95,7 +95,7 @@ func Encode(waits []Wait) string {
 		}
 		one.Reset()
 		_ = enc.Encode(e) // can't fail: there are only texts and numbers
-		if text.Len()+one.Len()+1 > maxEncoded {
+		if text.Len()+one.Len()+2 > maxEncoded {
 			break
 		}
 		if text.Len() > 0 {

@@ -63,6 +63,22 @@ func TestEncode_IsBounded(t *testing.T) {
 	if got, err := waitgraph.Decode(text); err != nil || len(got) < 4 || len(text) > 1<<18 || len(text) < 1<<17 {
 		t.Errorf("%d bytes: %d waits, %v", len(text), len(got), err)
 	}
+
+	// Longer names in the first wait fill the text to the byte, or by so much too much that the last wait is left out.
+	w.Holds = slices.Repeat([]waitgraph.Hold{{Name: strings.Repeat("n", 300), Kind: "mutex", Owner: "o", Token: 1}}, 14)
+	all := slices.Repeat([]waitgraph.Wait{w}, waitgraph.MaxWaits)
+	room := 1<<18 - len(waitgraph.Encode(all))
+	for more := room - 3; more <= room+3; more++ {
+		all[0].Holds = slices.Clone(w.Holds)
+		for i, left := 0, more; left > 0; i++ {
+			n := min(left, 700)
+			all[0].Holds[i].Name += strings.Repeat("n", n)
+			left -= n
+		}
+		if _, err := waitgraph.Decode(waitgraph.Encode(all)); err != nil {
+			t.Errorf("%d more bytes: %v", more, err)
+		}
+	}
 }
 
 func TestDecode_RefusesWhatIsOdd(t *testing.T) {
