@@ -21,10 +21,10 @@
 -- Redisson's waiters only know '0'.
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- changes nothing, but fails at a replica, which may lack what its primary has
+  local taken = redis.call('exists', KEYS[1])
   if settle then
     settle()
   end
-  local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- the client that was woken by an earlier run may be gone
     tell(ARGV[2], channel, '0')
   end
