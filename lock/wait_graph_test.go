@@ -30,6 +30,16 @@ func graphKeys(w *world) []string {
 	return slices.DeleteFunc(w.raw.keys(), func(key string) bool { return !strings.Contains(key, "lockdog:wait") })
 }
 
+// graphHash is the hash of the world's only client with waits.
+func graphHash(w *world) (hash map[string]string) {
+	for _, key := range graphKeys(w) {
+		if strings.HasSuffix(key, "}") {
+			hash = w.raw.hgetall(key)
+		}
+	}
+	return hash
+}
+
 // A wait that doesn't last leaves nothing in Redis and sends nothing; one that lasts is there, with what its ctx carries, as long as it lasts, and at most
 // two commands a second are sent for it.
 func TestWaitGraph_CostsNothingBeforeAWaitLasts(t *testing.T) {
@@ -115,13 +125,7 @@ func TestWaitGraph_IsBounded(t *testing.T) {
 		g.holds(1, j.Mutex("b"))
 		g.waits(1, j.Mutex("a"))
 		time.Sleep(5 * time.Second)
-		var hash map[string]string
-		for _, key := range graphKeys(w) {
-			if strings.HasSuffix(key, "}") {
-				hash = w.raw.hgetall(key)
-			}
-		}
-		if len(hash) != 1000 || hash[j.outer.Owner()] == "" {
+		if hash := graphHash(w); len(hash) != 1000 || hash[j.outer.Owner()] == "" {
 			t.Errorf("%d fields", len(hash))
 		}
 		before := j.sent(t, telemetry.PurposeOther)
@@ -461,6 +465,41 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 		if told, warned := g.jobs[0].told(t), g.jobs[0].denials(); told > 0 || warned > 0 {
 			t.Errorf("told %d times, warned %d times", told, warned)
 		}
+	})
+}
+
+// When many waits end at once, no call refreshes some of them: a wait that is read in Redis lasted at the last refresh.
+func TestWaitGraph_ManyEndAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openFake(t, kindOfLock{})
+		var ended atomic.Bool
+		var writes atomic.Int64
+		g := newTangleThrough(t, w, func(cmd redis.Cmder) error {
+			if script.WaitsWrite.IsRunBy(cmd) && ended.Load() && writes.Add(1) > 1 {
+				return errors.New("i/o timeout")
+			}
+			return nil
+		}, 1)
+		j := g.jobs[0]
+		first := try(t, g.jobs[1].Mutex("a"))
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 150 {
+			all.Go(func() { _, _ = j.Mutex("a").Lock(ctx) })
+		}
+		last := begin(t.Context(), j.Mutex("a"))
+		waiting(t, j.Client, 151)
+		time.Sleep(5 * time.Second)
+		ended.Store(true)
+		stop()
+		all.Wait()
+		eventually(t, patience, func() bool { return writes.Load() > 1 || len(graphHash(w)) == 1 })
+		if n := len(graphHash(w)); n != 1 {
+			t.Errorf("%d waits are in Redis, refreshed after all but one had ended", n)
+		}
+		free(t, first)
+		free(t, granted(t, last))
 	})
 }
 

@@ -88,27 +88,13 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 		r.remove(now, callTimeout)
 		return nil
 	}
-	change := script.WaitsChange{Anew: r.unsure}
-	for field := range r.written {
-		if _, still := texts[field]; !still && !change.Anew {
-			change.Remove = append(change.Remove, field)
-		}
-	}
-	for field, text := range texts {
-		if change.Anew || r.written[field] != text {
-			change.Set = append(change.Set, field, text)
-		}
-	}
+	change := r.change(texts)
 	if len(change.Set) == 0 && len(change.Remove) == 0 && now.Before(r.due()) {
 		return nil
 	}
 	known, err := r.send(change, now)
 	if err == nil && !known && len(r.written) > 0 { // the hash was deleted (FLUSHALL), or has expired
-		change = script.WaitsChange{Anew: true}
-		for field, text := range texts {
-			change.Set = append(change.Set, field, text)
-		}
-		_, err = r.send(change, now)
+		_, err = r.send(replaceAll(texts), now)
 	}
 	r.refreshed = now
 	if err != nil {
@@ -117,6 +103,33 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	r.written = texts
 	r.enlist(now)
 	return nil
+}
+
+// change returns what makes the hash have texts. If that took several calls, the first would refresh fields that others
+// have yet to change. So all fields are replaced then.
+func (r *records) change(texts map[string]string) (change script.WaitsChange) {
+	for field := range r.written {
+		if _, still := texts[field]; !still {
+			change.Remove = append(change.Remove, field)
+		}
+	}
+	for field, text := range texts {
+		if r.written[field] != text {
+			change.Set = append(change.Set, field, text)
+		}
+	}
+	if r.unsure || len(change.Remove) > maxFields || len(change.Set) > 2*maxFields {
+		return replaceAll(texts)
+	}
+	return change
+}
+
+func replaceAll(texts map[string]string) script.WaitsChange {
+	change := script.WaitsChange{Anew: true}
+	for field, text := range texts {
+		change.Set = append(change.Set, field, text)
+	}
+	return change
 }
 
 // remove empties the hash. The set has the client for some more seconds, without a hash.
@@ -134,18 +147,18 @@ func (r *records) remove(now time.Time, timeout time.Duration) {
 	}
 }
 
-// send makes a change, in several calls if it is large. It reports whether earlier writes were still in the hash.
+// send makes a change. If it replaces many fields, the first call removes all others, and further calls follow. send
+// reports whether earlier writes were still in the hash.
 func (r *records) send(change script.WaitsChange, now time.Time) (known bool, err error) {
 	known = true
 	for {
 		part := change
-		part.Remove = change.Remove[:min(len(change.Remove), maxFields)]
 		part.Set = change.Set[:min(len(change.Set), 2*maxFields)]
-		change = script.WaitsChange{Remove: change.Remove[len(part.Remove):], Set: change.Set[len(part.Set):]}
+		change = script.WaitsChange{Set: change.Set[len(part.Set):]}
 		r.sent = now
 		was, err := r.sendOnce(r.f.ctx, callTimeout, part, now)
 		known = known && was
-		if err != nil || len(change.Remove) == 0 && len(change.Set) == 0 {
+		if err != nil || len(change.Set) == 0 {
 			return known, err
 		}
 	}

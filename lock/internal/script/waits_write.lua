@@ -15,8 +15,9 @@
 if late(ARGV[1]) then
   return {2, now}
 end
--- Commands that may be refused are tried before the first change: HDEL of a missing field changes nothing.
-local known = redis.call('pexpire', KEYS[1], ARGV[2])
+-- Commands that may be refused come before the first change, because a refresh must come with all changes. HDEL of a
+-- missing field changes nothing.
+local known = redis.call('hlen', KEYS[1]) > 0 and 1 or 0
 redis.call('hdel', KEYS[1], '')
 local gone, set = {}, 5 + ARGV[4]
 for i = 5, set - 1 do
