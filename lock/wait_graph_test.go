@@ -266,44 +266,57 @@ func TestDeadlock_NotAfterFlush(t *testing.T) {
 	})
 }
 
-// A user whose ACL doesn't allow the graph's keys takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
+// A user whose ACL doesn't allow the graph's keys or commands takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
 func TestWaitGraph_DeniedByACL(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		srv.SetRefusal(func(cmd string, args ...string) string {
-			graphs := func(arg string) bool { return strings.HasPrefix(arg, "lockdog:wait") }
-			if strings.HasPrefix(cmd, "EVAL") && slices.ContainsFunc(args, graphs) {
-				return "NOPERM No permissions to access a key"
-			}
-			return ""
+	for name, refused := range map[string]struct {
+		is    func(arg string) bool
+		reply string
+	}{
+		"the keys": {func(arg string) bool { return strings.HasPrefix(arg, "lockdog:wait") }, "NOPERM No permissions to access a key"},
+		"a command of holders.lua": {
+			func(arg string) bool { return arg == script.Holders.SHA || arg == script.Holders.Source },
+			"ERR ACL failure in script: User app has no permissions to run the 'hget' command script: on @user_script:1.",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				srv.SetRefusal(func(cmd string, args ...string) string {
+					if strings.HasPrefix(cmd, "EVAL") && slices.ContainsFunc(args, refused.is) {
+						return refused.reply
+					}
+					return ""
+				})
+				s := newScope(t)
+				other := newScope(t).open(t, srv.Client(t))
+				const lasts = 100 * time.Millisecond
+				c := s.open(t, srv.Client(t), lock.WithWaitGraph(lasts))
+				a := try(t, other.Mutex("job:a"))
+				b := try(t, c.Mutex("job:b"))
+				got := begin(b.Context(), c.Mutex("job:a"))
+				time.Sleep(2 * lasts)
+				before := s.sent(t, telemetry.PurposeOther)
+				if n := s.denials(); n != 1 || before == 0 {
+					t.Errorf("told %d times, %d commands", n, before)
+				}
+				time.Sleep(59 * time.Second)
+				if n := s.denials(); n != 1 {
+					t.Errorf("told %d times", n)
+				}
+				if sent := s.sent(t, telemetry.PurposeOther); sent != before {
+					t.Errorf("%d commands in the minute after the refusal", sent-before)
+				}
+				free(t, a)
+				free(t, granted(t, got))
+				free(t, b)
+				if n := s.sum(t, telemetry.MetricErrors); n > 0 {
+					t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
+				}
+			})
 		})
-		s := newScope(t)
-		other := newScope(t).open(t, srv.Client(t))
-		const lasts = 100 * time.Millisecond
-		c := s.open(t, srv.Client(t), lock.WithWaitGraph(lasts))
-		a := try(t, other.Mutex("job:a"))
-		b := try(t, c.Mutex("job:b"))
-		got := begin(b.Context(), c.Mutex("job:a"))
-		time.Sleep(2 * lasts)
-		before := s.sent(t, telemetry.PurposeOther)
-		if n := s.denials(); n != 1 || before == 0 {
-			t.Errorf("told %d times, %d commands", n, before)
-		}
-		time.Sleep(59 * time.Second)
-		if n := s.denials(); n != 1 {
-			t.Errorf("told %d times", n)
-		}
-		if sent := s.sent(t, telemetry.PurposeOther); sent != before {
-			t.Errorf("%d commands in the minute after the refusal", sent-before)
-		}
-		free(t, a)
-		free(t, granted(t, got))
-		free(t, b)
-		if n := s.sum(t, telemetry.MetricErrors); n > 0 {
-			t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
-		}
-	})
+	}
 }
 
 // denials is how often a client has said that the ACL refuses it the wait graph.

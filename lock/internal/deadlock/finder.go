@@ -237,7 +237,7 @@ func (f *Finder) pass() (next time.Duration, more bool) {
 			look, err = f.search(began)
 			earlier(look)
 		}
-		if redisfail.IsForbidden(err) {
+		if isForbidden(err) {
 			f.refused(began, err)
 		}
 		earlier(f.records.due())
@@ -262,6 +262,11 @@ func (f *Finder) refused(now time.Time, err error) {
 			"lockdog: Redis's ACL refuses the wait graph; deadlocks across processes aren't found",
 			"error", err.Error())
 	}
+}
+
+// isForbidden reports whether the ACL forbids a script or a command in it.
+func isForbidden(err error) bool {
+	return redisfail.IsForbidden(err) || redisfail.IsForbiddenInScript(err)
 }
 
 // call makes one call, and reads its reply by read. If the script takes a not-after, it writes nothing once

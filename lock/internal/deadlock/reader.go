@@ -21,7 +21,7 @@ type reader struct {
 	left      int               // commands that the reader may still send
 	partial   bool              // something couldn't be read
 	sighted   []waitgraph.Cycle // seen for the first time
-	forbidden error             // the ACL forbids reading the clients' waits
+	forbidden error             // the ACL forbids reading waits, or holders of any lock
 
 	asked   map[string]bool              // locks whose holders were read, or couldn't be read
 	holders map[string]waitgraph.Holders // by lock; those that were read
@@ -105,8 +105,11 @@ func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	for i, h := range found {
 		if errs[i] != nil {
 			r.partial = true
-			if redisfail.IsForbidden(errs[i]) { // another service's lock, which a wait of another client led to
+			switch {
+			case redisfail.IsForbidden(errs[i]): // another service's lock, which a wait of another client led to
 				r.f.unreadable[names[i]] = time.Now().Add(DeniedPause)
+			case redisfail.IsForbiddenInScript(errs[i]):
+				r.forbidden = errs[i]
 			}
 			continue
 		}
@@ -163,7 +166,7 @@ func (r *reader) readWaits(owners []string) {
 	for i, a := range answers {
 		if a.err != nil {
 			r.partial = true
-			if redisfail.IsForbidden(a.err) {
+			if isForbidden(a.err) {
 				r.forbidden = a.err
 			}
 			continue

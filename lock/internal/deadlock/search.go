@@ -60,7 +60,7 @@ func (s *searchState) searched(now time.Time) {
 }
 
 // search searches for deadlocks of the waits that are due. It returns when to search again, zero if there is no wait to
-// search for. It fails only if the ACL forbids reading the clients' waits.
+// search for. It fails only if the ACL forbids what every search needs.
 func (f *Finder) search(now time.Time) (next time.Time, err error) {
 	var due []*longWait
 	for _, w := range f.long {

@@ -23,6 +23,9 @@ const (
 	listening  = "allowed in this context" // "only (P|S)SUBSCRIBE / ... / RESET are ..."
 	outOfRange = "would be out of range"   // of semaphore_add.lua
 	noCluster  = "cluster support disabled"
+
+	noPermInScript    = "ACL failure"
+	noPermInScriptOld = "user executing the script can't" // before Redis 7.2
 )
 
 // words are the first words of error replies: all that Redis 6.2 to 8 and Valkey 8 and 9 use for a script call. A reply
@@ -76,8 +79,8 @@ var phrases = []struct {
 	// During a migration.
 	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
 	{"undeclared key", Failure{Kind: telemetry.ErrorOther, Keys: KeysUndeclared}}, // Dragonfly's
-	{"ACL failure", permanent(telemetry.ErrorACL)},
-	{"user executing the script can't", permanent(telemetry.ErrorACL)},
+	{noPermInScript, permanent(telemetry.ErrorACL)},
+	{noPermInScriptOld, permanent(telemetry.ErrorACL)},
 	{noPassword, permanent(telemetry.ErrorACL)},
 	{notInteger, permanent(telemetry.ErrorOther)},
 	{outOfRange, permanent(telemetry.ErrorOther)},
@@ -124,8 +127,14 @@ func hasWord(text, word string) bool {
 // IsNoScript reports whether the server doesn't know the script yet. It ran nothing.
 func IsNoScript(err error) bool { return replied(err, noScript) }
 
-// IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys.
+// IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys: of a script, the
+// EVALSHA or one of the KEYS.
 func IsForbidden(err error) bool { return replied(err, noPerm) }
+
+// IsForbiddenInScript reports whether the ACL forbids a command in a script, or a key or channel of that command.
+func IsForbiddenInScript(err error) bool {
+	return replied(err, noPermInScript) || replied(err, noPermInScriptOld)
+}
 
 // IsUnauthenticated reports whether the server accepted a connection, but not its user. IsUnreached is false then.
 func IsUnauthenticated(err error) bool { return replied(err, noAuth) || replied(err, wrongPass) }

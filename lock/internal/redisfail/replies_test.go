@@ -177,6 +177,15 @@ func TestReplyPredicates(t *testing.T) {
 			"NOPERM this user has no permissions to run the 'get' command", "NOPERM User app has no permissions to run the 'get' command",
 			"NOPERM this user has no permissions to access one of the keys used as arguments", "NOPERM No permissions to access a key",
 		}},
+		"IsForbiddenInScript": {IsForbiddenInScript, []string{
+			"ERR ACL failure in script: User app has no permissions to run the 'set' command script: on @user_script:1.",
+			"ERR ACL failure in script: No permissions to access a key", "ERR ACL failure in script: No permissions to access a channel",
+			"ERR The user executing the script can't run this command or subcommand",
+			"@user_script: 1: The user executing the script can't run this command or subcommand",
+			"@user_script: 1: The user executing the script can't publish to the channel mentioned in the command",
+			"@user_script: 1: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+			"ERR The user executing the script can't publish to the channel mentioned in the command",
+		}},
 		"IsWrongType": {IsWrongType, []string{
 			"WRONGTYPE Operation against a key holding the wrong kind of value",
 			"@user_script: 1: -WRONGTYPE Operation against a key holding the wrong kind of value",
