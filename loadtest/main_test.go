@@ -175,7 +175,7 @@ func TestLossesAreReported(t *testing.T) {
 	counts := map[string]int64{child.Losses + "/stalled": 2, child.Calls + "/acquire": 9}
 	h := &holders{b: &bench{servers: []string{"one"}}, mode: child.Batched, locks: 9, lost: 2, counts: child.Reading{Counts: counts}}
 	text := errors.Join(h.faults()...).Error()
-	if !strings.Contains(text, "Redis counts 0 calls, the clients 9") || !strings.Contains(text, "2 were lost") || !strings.Contains(text, "stalled:2") {
+	if !strings.Contains(text, "Redis counts 0 scripts, the clients 9") || !strings.Contains(text, "2 were lost") || !strings.Contains(text, "stalled:2") {
 		t.Error(text)
 	}
 }
