@@ -313,18 +313,32 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	if r.flags.heartbeatFile != "" {
 		go r.beat()
 	}
-	ended := r.watch(signals)
-	if !r.child.Close() {
-		_, _ = fmt.Fprintln(r.stderr,
-			"lockdog: something that the command started can't be killed, so the lock isn't released")
-		return ended
-	}
-	code := r.child.ExitCode()
-	if ended == nil && r.child.Orphaned() {
+	return r.finish(ctx, r.child, r.watch(signals))
+}
+
+// endedCommand is a *child.Child whose command has ended.
+type endedCommand interface {
+	Orphaned() bool
+	ExitCode() int
+	Close() bool
+}
+
+// finish releases the lock after the command has ended, and returns the error with the exit code. ended is why run ended
+// the command; nil: the command ended by itself.
+func (r *running) finish(ctx context.Context, command endedCommand, ended error) error {
+	nothingLeft := command.Close()
+	code := command.ExitCode()
+	if ended == nil && command.Orphaned() {
 		_, _ = fmt.Fprintln(r.stderr,
 			"lockdog: the process that guards the command was killed, and so the command was, too")
 	}
-	err = r.release(ctx)
+	var err error
+	if nothingLeft {
+		err = r.release(ctx)
+	} else {
+		_, _ = fmt.Fprintln(r.stderr,
+			"lockdog: something that the command started can't be killed, so the lock isn't released")
+	}
 	switch {
 	case ended != nil:
 		return ended
