@@ -98,7 +98,7 @@ var (
 	}
 	MetricWakeups = Metric{
 		Name: "lockdog.acquire.wakeups", Prometheus: "lockdog_acquire_wakeups_total", Kind: counter, Unit: "{wakeup}",
-		Description: "Times a waiter looked again, by what woke it.",
+		Description: "Times a waiter was woken, by what woke it: it asks again, or has been handed the lock.",
 		Labels:      byGroupAnd(KeyWakeupSource, WakeupMessage, WakeupLocal, WakeupExpiry, WakeupPoll),
 	}
 	MetricTakeovers = Metric{
@@ -214,7 +214,7 @@ var (
 	}
 	MetricPubSubConnected = Metric{
 		Name: "lockdog.pubsub.connected", Prometheus: "lockdog_pubsub_connected", Kind: gauge, Unit: "{connection}",
-		Description: "1 while the subscription for wake-ups stands, else 0, the worst of all clients; absent while none is wanted.",
+		Description: "1 while all wanted subscriptions stand, else 0, the worst of all clients; absent while none is wanted.",
 	}
 	MetricPubSubReconnects = Metric{
 		Name: "lockdog.pubsub.reconnects", Prometheus: "lockdog_pubsub_reconnects_total",

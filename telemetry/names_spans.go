@@ -107,7 +107,7 @@ var (
 	}
 	SpanRenew = Span{
 		Name: "renew", Parent: "held",
-		Description: "One renewal of one lease, failures included. Links to its batch.",
+		Description: "One renewal of one lease, failures included. Links to its batch, if that has a span.",
 		Attributes: []attribute.Key{
 			KeyName, KeyGroup, KeyOrdinal, KeyAttempt, KeyRemaining, KeyUtilization, KeyLag, KeyBatchSize, KeyNode,
 			KeyOutcome, KeyErrorType,

@@ -1,7 +1,6 @@
 package locktest
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -156,7 +155,10 @@ func (f *faults) at(cmd redis.Cmder, timeout time.Duration) fault {
 	case cmd.Name() == "eval": // it repeats an EVALSHA that failed with NOSCRIPT, which was delayed already
 		at.delay = 0
 	case at.delay >= timeout:
-		at = fault{cmp.Or(at.err, errTimeout), timeout}
+		if at.err == nil || errors.Is(at.err, ErrReplyLost) {
+			at.err = errTimeout
+		}
+		at.delay = timeout
 	}
 	return at
 }

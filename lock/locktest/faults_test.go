@@ -449,6 +449,16 @@ func TestDelay_BeyondTheTimeout(t *testing.T) {
 		if _, err := srv.Client().Mutex(name).Lock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != 5*time.Second {
 			t.Errorf("Lock, with an error: %v, after %v", err, time.Since(start))
 		}
+
+		// Also if it is the reply that gets lost: the server never gets the request.
+		srv.FailAcquires(locktest.ErrReplyLost)
+		srv.FailReleases(forbidden) // or the client would give back what it got
+		if _, err := srv.Client().Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("TryLock, with a lost reply: %v", err)
+		}
+		if h, err := srv.Client().Mutex(name).Inspect(t.Context()); err != nil || h.Held {
+			t.Errorf("%+v, %v: the server got the request", h, err)
+		}
 	})
 }
 

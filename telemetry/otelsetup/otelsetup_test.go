@@ -255,13 +255,14 @@ func TestBadSettings(t *testing.T) {
 		{nil, otelsetup.Config{Endpoint: "http://"}, "neither host:port"},
 		{nil, otelsetup.Config{Endpoint: "http://a b"}, "invalid character"},
 		{nil, otelsetup.Config{Endpoint: "unix://user:secret@/x"}, "xxxxx"},
+		{nil, otelsetup.Config{Endpoint: "http://user:secret@host:x"}, `invalid port ":x"`},
 	} {
 		for _, v := range variables {
 			t.Setenv(v, c.env[v])
 		}
 		c.cfg.KeepGlobals = true
 		p, err := otelsetup.Start(t.Context(), c.cfg)
-		if p != nil || !errors.Is(err, otelsetup.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+		if p != nil || !errors.Is(err, otelsetup.ErrConfig) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 		if err := p.Shutdown(t.Context()); err != nil { // deferred before the error is looked at

@@ -2,6 +2,7 @@ package otelsetup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -130,6 +131,9 @@ func parseEndpoint(s string) (*url.URL, error) {
 		s = "http://" + s
 	}
 	u, err := url.Parse(s)
+	if whole := (*url.Error)(nil); errors.As(err, &whole) {
+		err = whole.Err // without the URL, in which there may be a password
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: OTLP endpoint: %w", ErrConfig, err)
 	}
