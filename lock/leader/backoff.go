@@ -17,7 +17,7 @@ type backoff struct {
 // failed counts a failed campaign. It returns the number of failures in a row, and reports whether to log this one.
 func (b *backoff) failed(now time.Time) (failures int, log bool) {
 	b.failures++
-	if b.failures > 1 && now.Sub(b.logged) < logEvery {
+	if !b.logged.IsZero() && now.Sub(b.logged) < logEvery {
 		return b.failures, false
 	}
 	b.logged = now

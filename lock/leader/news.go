@@ -58,9 +58,9 @@ func clientOf(owner string) (client, id string) {
 	}
 	id = client[:colon]
 	if dash := strings.LastIndexByte(client, '-'); dash > colon {
-		client = client[:dash]
+		return client[:dash], id
 	}
-	return client, id
+	return id, id
 }
 
 // watch starts a goroutine that asks who leads while this process doesn't. It does nothing without OnNewLeader. stop
