@@ -111,5 +111,8 @@ func TestMinHold_Over(t *testing.T) {
 			}
 		}
 		free(t, try(t, c.RWMutex("rw"))) // the client's default isn't for it
+		l := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithMinHold(time.Minute))
+		free(t, try(t, l.RWMutex("rw", lock.WithFixedLease(10*time.Second))))
+		free(t, try(t, l.RWMutex("rw", lock.WithMaxHold(30*time.Second))))
 	})
 }

@@ -265,8 +265,9 @@ func (c *lockConfig) fail(format string, args ...any) {
 	}
 }
 
-// with returns the configuration with the options of one lock on top. leaseless: the lock's kind has no leases.
-func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig {
+// with returns the configuration with the options of one lock on top. Defaults that the lock's kind can't have don't
+// apply.
+func (defaults *lockConfig) with(opts []LockOption, k *kind) *lockConfig {
 	if len(opts) == 0 {
 		return defaults
 	}
@@ -280,7 +281,10 @@ func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig 
 		}
 		o.applyLock(&c)
 	}
-	if c.fixedSet || leaseless { // the defaults of New for renewed leases don't apply
+	if !c.minHoldSet && k.retain == nil {
+		c.minHold = 0
+	}
+	if c.fixedSet || k.leaseless { // the defaults of New for renewed leases don't apply
 		if !c.maxHoldSet {
 			c.maxHold = 0
 		}

@@ -217,7 +217,8 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	}
 	if len(cl.all()) < need {
 		releaseUnused(t.ctx, &cl.handle)
-		for _, v := range granted { // newGrant has ended its acquire, and another poll may follow
+		for _, v := range granted { // newGrant has ended most of their acquires, and another poll may follow
+			t.acquires[v.node].Fail(telemetry.AcquireCanceled, ErrClosed)
 			t.startNodeAcquire(v.node)
 		}
 		return nil, ErrClosed

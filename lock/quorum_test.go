@@ -297,6 +297,10 @@ func TestQuorumClosedAsItGrants(t *testing.T) {
 		}
 		free(t, l)
 		must(t, "Close", <-closed)
+		synctest.Wait()
+		if n := a.unended.Load(); n != 0 {
+			t.Errorf("%d spans have no end", n)
+		}
 	})
 }
 

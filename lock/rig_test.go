@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +27,12 @@ import (
 
 // scope is OpenTelemetry SDK providers and a logger for one test, with what came of them.
 type scope struct {
-	spans  *tracetest.InMemoryExporter
-	tracer *sdktrace.TracerProvider
-	meter  *sdkmetric.MeterProvider
-	reader *sdkmetric.ManualReader
-	log    *slog.Logger
+	spans   *tracetest.InMemoryExporter
+	tracer  *sdktrace.TracerProvider
+	meter   *sdkmetric.MeterProvider
+	reader  *sdkmetric.ManualReader
+	log     *slog.Logger
+	unended openSpans
 
 	mu   sync.Mutex
 	text bytes.Buffer // JSON, one record a line
@@ -39,7 +41,7 @@ type scope struct {
 func newScope(t testing.TB) *scope {
 	t.Helper()
 	s := &scope{spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
-	s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
+	s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans), sdktrace.WithSpanProcessor(&s.unended))
 	s.meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
 	s.log = slog.New(slog.NewJSONHandler(s, nil))
 	t.Cleanup(func() {
@@ -48,6 +50,14 @@ func newScope(t testing.TB) *scope {
 	})
 	return s
 }
+
+// openSpans counts the spans that have begun and not ended.
+type openSpans struct{ atomic.Int64 }
+
+func (o *openSpans) OnStart(context.Context, sdktrace.ReadWriteSpan) { o.Add(1) }
+func (o *openSpans) OnEnd(sdktrace.ReadOnlySpan)                     { o.Add(-1) }
+func (*openSpans) Shutdown(context.Context) error                    { return nil }
+func (*openSpans) ForceFlush(context.Context) error                  { return nil }
 
 // Write implements io.Writer for the logger.
 func (s *scope) Write(p []byte) (int, error) {

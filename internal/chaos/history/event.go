@@ -52,7 +52,6 @@ const (
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections: Counts
 	Note    = "note"   // only for the reader
-	Skew    = "skew"   // not used
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
 	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
 	Where    = "where"
