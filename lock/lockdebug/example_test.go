@@ -63,10 +63,10 @@ func ExampleOptions_redact() {
 		},
 		RedactOwner: digest,
 	})
-	err := srv.Client().Mutex("cart:customer-4711").Do(context.Background(), func(context.Context, *lock.Lease) error {
+	err := srv.Client().Mutex("cart:jane@example.com").Do(context.Background(), func(context.Context, *lock.Lease) error {
 		rec := httptest.NewRecorder()
 		page.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/?format=json", nil))
-		fmt.Println(strings.Contains(rec.Body.String(), `"name": "cart:`), strings.Contains(rec.Body.String(), "4711"), strings.Contains(rec.Body.String(), "tenant"))
+		fmt.Println(strings.Contains(rec.Body.String(), `"name": "cart:`), strings.Contains(rec.Body.String(), "jane"), strings.Contains(rec.Body.String(), "tenant"))
 		return nil
 	})
 	if err != nil {
