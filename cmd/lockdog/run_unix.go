@@ -323,8 +323,8 @@ type endedCommand interface {
 	Close() bool
 }
 
-// finish releases the lock after the command has ended, and returns the error with the exit code. ended is why run ended
-// the command; nil: the command ended by itself.
+// finish releases the lock after the command has ended, and returns the error with the exit code. ended is why the
+// command was made to end; nil: it ended by itself.
 func (r *running) finish(ctx context.Context, command endedCommand, ended error) error {
 	nothingLeft := command.Close()
 	code := command.ExitCode()

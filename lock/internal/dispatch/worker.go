@@ -175,7 +175,7 @@ func (d *Dispatcher) runBatch(w *worker) {
 			c.stamp(began)
 		}
 	}
-	// Calls whose callers have left needn't be sent. The others are stamped before their callers leave: Do relies on it.
+	// Calls whose callers have left needn't be sent. The others were stamped before their callers leave: see Do.
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting })
 	d.dispatch(w)
 	w.took = 0 // neither a failure nor a wait for replicas says anything about the round-trip time
