@@ -51,7 +51,7 @@ func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 		keys = all
 	}
 	args := []any{
-		"MIGRATE", "127.0.0.1", m.to.port, "", 0, adminLimit.Milliseconds(),
+		"MIGRATE", "127.0.0.1", m.to.port, "", 0, patience.Milliseconds(),
 		"AUTH2", adminUser, m.to.cfg.adminPassword, "KEYS",
 	}
 	for _, k := range keys {

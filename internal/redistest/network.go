@@ -39,7 +39,7 @@ func (tcp) freeAddr() (string, error) {
 func (tcp) listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 
 func (tcp) dial(ctx context.Context, addr string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: startLimit}).DialContext(ctx, "tcp", addr)
+	return (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
 }
 
 // pipes is the network of pipes. They need no kernel, so a synctest bubble notices when all goroutines wait.

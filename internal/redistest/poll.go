@@ -14,10 +14,16 @@ func (e finalError) Unwrap() error { return e.error }
 
 func final(err error) error { return finalError{err} }
 
-// poll calls try every few milliseconds until it returns nil. After limit, or if try returns a final error, poll
-// returns the last error. The ctx of try ends at the limit.
-func poll(limit time.Duration, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// patience is for all that must happen, on a machine that hardly lets us run: who waits for longer waits in vain. On an idle one a
+// server starts in 20 ms, and the slowest shape, a Cluster of six, in three seconds.
+const patience = 2 * time.Minute
+
+const pollEvery = 5 * time.Millisecond
+
+// poll calls try every few milliseconds until it returns nil. After patience, or if try returns a final error, poll
+// returns the last error. The ctx of try ends then.
+func poll(try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -32,7 +38,7 @@ func poll(limit time.Duration, try func(context.Context) error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("after %v: %w", limit, err)
+			return fmt.Errorf("after %v: %w", patience, err)
 		case <-tick.C:
 		}
 	}

@@ -93,7 +93,7 @@ func (p *Proxy) Held() int {
 // AwaitHeld waits until at least n chunks are held.
 func (p *Proxy) AwaitHeld(tb testing.TB, n int) {
 	tb.Helper()
-	err := poll(startLimit, func(context.Context) error {
+	err := poll(func(context.Context) error {
 		if held := p.Held(); held < n {
 			return fmt.Errorf("redistest: proxy %s holds %d chunks, want %d", p.Addr(), held, n)
 		}
@@ -132,7 +132,7 @@ func (p *Proxy) Refuse(tb testing.TB) {
 		tb.Fatalf("redistest: proxy: %v", err)
 	}
 	// Another goroutine may be starting a process. Between fork and exec, that process has the listener too.
-	err := poll(startLimit, func(context.Context) error {
+	err := poll(func(context.Context) error {
 		conn, err := p.net.dial(p.ctx, p.addr)
 		if err != nil {
 			return nil
@@ -156,7 +156,7 @@ func (p *Proxy) Accept(tb testing.TB) {
 	// As in Refuse: a process between fork and exec may still have the last listener, or the one with which the port
 	// was tried.
 	var l net.Listener
-	err := poll(startLimit, func(context.Context) (err error) {
+	err := poll(func(context.Context) (err error) {
 		l, err = p.net.listen(p.addr)
 		return err
 	})

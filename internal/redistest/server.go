@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,8 +22,6 @@ const (
 	logName = "redis.log"
 
 	startTries = 5
-	startLimit = 15 * time.Second // per try; on an idle machine it takes 20 ms
-	pollEvery  = 5 * time.Millisecond
 )
 
 // Server is one redis-server process. Its methods that change the process may
@@ -92,6 +89,7 @@ func startOnFreePort(bin string, cfg config) (*Server, error) {
 		Password: cfg.adminPassword,
 		// One connection with a short start: tests look at the counts of commands, which should include few of ours.
 		PoolSize:        1,
+		ReadTimeout:     patience, // what is sent twice counts once
 		Protocol:        2,
 		DisableIdentity: true,
 	})
@@ -141,7 +139,7 @@ func (s *Server) launch(bin string) error {
 		return fmt.Errorf("redistest: %w", err)
 	}
 	s.setProc(p)
-	err = poll(startLimit, func(ctx context.Context) error {
+	err = poll(func(ctx context.Context) error {
 		if p.Ended() {
 			return final(s.died())
 		}

@@ -7,12 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 )
-
-// shapeLimit bounds the wait for each server while a shape comes up or fails over. On an idle two-core machine the
-// slowest shape, a Cluster of six, is up after three seconds.
-const shapeLimit = 60 * time.Second
 
 // startServers starts servers concurrently, and stops them when the test ends.
 func startServers(tb testing.TB, configs ...config) []*Server {
@@ -63,11 +58,7 @@ func await(tb testing.TB, what string, servers []*Server, try func(context.Conte
 }
 
 func (s *Server) await(what string, try func(context.Context, *Server) error) error {
-	err := poll(shapeLimit, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, adminLimit)
-		defer cancel()
-		return try(ctx, s)
-	})
+	err := poll(func(ctx context.Context) error { return try(ctx, s) })
 	if err != nil {
 		return fmt.Errorf("redistest: %s, server %d: %w", what, s.port, err)
 	}

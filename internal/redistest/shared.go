@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -52,10 +51,6 @@ type runner struct {
 	opts []goleak.Option
 }
 
-// leakPatience is longer than go-redis takes to notice that a client was closed while it dialed dead servers: it tries
-// several times, and a client of Sentinels asks each of them. goleak's own limit is too short for that.
-const leakPatience = 30 * time.Second
-
 // Run is called by goleak in place of m.Run.
 func (r runner) Run() int {
 	shared.Lock()
@@ -68,8 +63,9 @@ func (r runner) Run() int {
 		code = max(code, 1)
 	}
 	if code == 0 {
-		// Only waits: VerifyTestMain decides.
-		_ = poll(leakPatience, func(context.Context) error { return goleak.Find(r.opts...) })
+		// Only waits: VerifyTestMain decides. go-redis takes its time to notice that a client was closed while it dialed dead servers: it
+		// tries several times, and a client of Sentinels asks each of them. goleak's own limit is too short for that.
+		_ = poll(func(context.Context) error { return goleak.Find(r.opts...) })
 	}
 	return code
 }

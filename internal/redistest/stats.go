@@ -7,14 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
-// adminLimit bounds a command of this package, or several that it sends in a row.
-const adminLimit = 10 * time.Second
-
+// adminContext is that of each command that this package itself sends.
 func adminContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), adminLimit)
+	return context.WithTimeout(context.Background(), patience)
 }
 
 // Commands counts executed commands by lower-case name; a subcommand is written
