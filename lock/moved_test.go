@@ -60,6 +60,7 @@ func TestIncompleteClusterIsNewsOnce(t *testing.T) {
 	l := try(t, newScope(t).open(t, openCluster(t, c), lock.WithLease(far)).Mutex(name))
 	next := behindNode(t, waiter, waiter.Mutex(name))
 	c.Nodes[2].Kill(t)
+	c.Notice(t)
 	eventually(t, patience, func() bool {
 		return strings.Contains(c.Nodes[0].Client(t).ClusterInfo(t.Context()).Val(), "cluster_state:fail")
 	})

@@ -107,6 +107,7 @@ func TestSilentSentinel(t *testing.T) {
 			awaitReplica(t, old)
 			replicated(t, old)
 			servers.CutOff(t, old)
+			servers.Notice(t)
 			silent.Pause(t)
 			old.Pause(t)
 			asked := redis.NewSentinelClient(&redis.Options{Addr: others[0].Addr()})

@@ -95,6 +95,7 @@ func startRig(t *testing.T, shape string) *rig {
 		r.servers, r.universal = append([]*redistest.Server{p.Primary}, p.Replicas...), p.Universal()
 	case sentinel, failoverCluster:
 		r.sentinel = redistest.StartSentinel(t, 1, opts...)
+		r.sentinel.Notice(t)
 		r.servers, r.universal = r.sentinel.Servers, r.sentinel.Universal()
 		r.universal.IsClusterMode = shape == failoverCluster
 		for _, s := range r.sentinel.Sentinels {
@@ -107,6 +108,7 @@ func startRig(t *testing.T, shape string) *rig {
 		r.tellSentinels(t, "SENTINEL", "SET", redistest.SentinelName, "auth-user", keeper, "auth-pass", keeperPassword)
 	case cluster:
 		r.cluster = redistest.StartCluster(t, 1, append(opts, redistest.WithConfig("cluster-allow-replica-migration", "no"))...)
+		r.cluster.Notice(t)
 		r.servers, r.universal = r.cluster.Nodes, r.cluster.Universal()
 	}
 	for _, s := range r.servers {

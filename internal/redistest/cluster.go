@@ -25,14 +25,13 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with
-// the test. The options apply to all nodes. A node counts as down after two seconds; then one of its replicas, if any,
-// takes over a second later.
+// the test. The options apply to all nodes. None counts as down that is only slow: see [Cluster.Notice].
 func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluster {
 	tb.Helper()
 	cfg := newConfig(append([]Option{
 		WithConfig("cluster-enabled", "yes"),
 		WithConfig("cluster-config-file", "nodes.conf"),
-		WithConfig("cluster-node-timeout", "2000"),
+		WithConfig("cluster-node-timeout", calm),
 		// CLUSTER SLOTS omits a replica until its primary has sent something to it. An idle primary only sends a ping,
 		// by default every ten seconds.
 		WithConfig("repl-ping-replica-period", "1"),
@@ -251,8 +250,28 @@ func (s *Server) shards(ctx context.Context) ([]*shard, error) {
 	return shards, nil
 }
 
+// How many milliseconds a server may be silent before it counts as down: at first, and once a test waits for that.
+const (
+	calm  = "60000"
+	alert = "2000"
+)
+
+// Notice has the running nodes, from now on, take a node for down when it is silent for two seconds; then one of its replicas,
+// if any, takes over a second later. A healthy node may be as silent on a busy machine, so end it first.
+func (c *Cluster) Notice(tb testing.TB) {
+	tb.Helper()
+	noticeDeath(tb, c.running(tb))
+}
+
+func noticeDeath(tb testing.TB, nodes []*Server) {
+	tb.Helper()
+	await(tb, "cluster-node-timeout", nodes, func(ctx context.Context, s *Server) error {
+		return s.admin.ConfigSet(ctx, "cluster-node-timeout", alert).Err()
+	})
+}
+
 // AwaitFailover waits until every running node but old sees that another primary than old serves the slot, and that the
-// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that.
+// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that. It calls Notice.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 	tb.Helper()
 	return c.awaitFailover(tb, slot, old, func() {})
@@ -277,6 +296,7 @@ func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func
 	tb.Helper()
 	var owner *Server
 	nodes := slices.DeleteFunc(c.running(tb), func(s *Server) bool { return s == old })
+	noticeDeath(tb, nodes)
 	await(tb, "failover", nodes, func(ctx context.Context, s *Server) (err error) {
 		if owner, err = c.ownerSeenBy(ctx, s, slot); err != nil {
 			return err

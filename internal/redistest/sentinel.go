@@ -22,8 +22,8 @@ type Sentinel struct {
 	Sentinels []*Server // may be paused, killed and restarted too; their commands aren't counted
 }
 
-// StartSentinel starts the servers and the Sentinels, and waits until every Sentinel knows all others and every
-// replica. They end with the test. The options apply to the data servers. A primary counts as down after a second.
+// StartSentinel starts them, and waits until every Sentinel knows all others and every replica. They end with the test.
+// The options apply to the data servers. None counts as down that is only slow: see [Sentinel.Notice].
 func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	tb.Helper()
 	cfg := newConfig(opts)
@@ -34,11 +34,11 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 		WithConfig("sentinel", "monitor", SentinelName, "127.0.0.1", strconv.Itoa(primary.port), "2"),
 		WithConfig("sentinel", "auth-user", SentinelName, adminUser),
 		WithConfig("sentinel", "auth-pass", SentinelName, cfg.adminPassword),
-		WithConfig("sentinel", "down-after-milliseconds", SentinelName, "1000"),
+		WithConfig("sentinel", "down-after-milliseconds", SentinelName, calm),
 		WithConfig("sentinel", "failover-timeout", SentinelName, "5000"),
 	)
 	s.Sentinels = startServers(tb, watch, watch, watch)
-	s.hurry(tb)
+	s.pace(tb, "200", "500", "200")
 	await(tb, "Sentinels know each other and the replicas", s.Sentinels, func(ctx context.Context, sen *Server) error {
 		state, err := sen.sentinel().Master(ctx, SentinelName).Result()
 		if err != nil {
@@ -51,16 +51,18 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 		}
 		return nil
 	})
+	s.pace(tb, "1000", "1000", "2000")
 	return s
 }
 
-// hurry makes the Sentinels check and publish several times a second. By default they find each other and the replicas
-// only after two to ten seconds.
-func (s *Sentinel) hurry(tb testing.TB) {
+// pace sets how often the Sentinels check and publish, in ms. By default they find each other and the replicas only after two to ten
+// seconds. But a replica that was promoted is demoted again by whoever doesn't hear of it in four times what they take to publish, and
+// none is promoted that wasn't seen for three times what they take to check.
+func (s *Sentinel) pace(tb testing.TB, info, ping, publish string) {
 	tb.Helper()
 	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {
 		return sen.admin.Do(ctx, "SENTINEL", "DEBUG",
-			"INFO-PERIOD", "200", "PING-PERIOD", "500", "PUBLISH-PERIOD", "200").Err()
+			"INFO-PERIOD", info, "PING-PERIOD", ping, "PUBLISH-PERIOD", publish).Err()
 	})
 }
 
@@ -93,9 +95,10 @@ func (s *Sentinel) Primary(tb testing.TB) *Server {
 }
 
 // AwaitFailover waits until all running Sentinels agree on a primary other than old, and that server has taken the
-// role. It doesn't start the failover: for that, kill or pause old, or call [Sentinel.Failover].
+// role. It doesn't start the failover: for that, kill or pause old, or call [Sentinel.Failover]. It calls Notice.
 func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
+	s.Notice(tb)
 	return s.awaitPrimary(tb, "failover", func(p *Server) error {
 		if p == old {
 			return fmt.Errorf("the primary is still %d", old.port)
@@ -123,6 +126,15 @@ func (s *Sentinel) Failover(tb testing.TB) *Server {
 			_ = order(context.Background(), s.Sentinels[0]) // it is refused while a failover is running
 		}
 		return fmt.Errorf("the primary is still %d", old.port)
+	})
+}
+
+// Notice has the running Sentinels, from now on, take the primary for down when it is silent for two seconds. A healthy one may
+// be as silent on a busy machine, so end it first; but call this before a Sentinel is paused.
+func (s *Sentinel) Notice(tb testing.TB) {
+	tb.Helper()
+	await(tb, "SENTINEL SET", s.Sentinels, func(ctx context.Context, sen *Server) error {
+		return sen.admin.Do(ctx, "SENTINEL", "SET", SentinelName, "down-after-milliseconds", alert).Err()
 	})
 }
 

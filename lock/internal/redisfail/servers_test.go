@@ -246,6 +246,7 @@ func TestRefusalsOfClusters(t *testing.T) {
 
 	t.Log("a cluster that is down")
 	c.Nodes[2].Kill(t)
+	c.Notice(t)
 	eventually(t, func() bool {
 		info, err := rdb.ClusterInfo(ctx).Result()
 		return err == nil && strings.Contains(info, "cluster_state:fail")
