@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,8 +22,16 @@ func behind(t *testing.T) (p *redistest.Proxy, through, direct *redis.Client) {
 	t.Helper()
 	s := redistest.Start(t)
 	p = redistest.NewProxy(t, s.Addr())
-	through = s.Client(t, brief, func(o *redis.Options) { o.Addr = p.Addr() })
-	return p, through, s.Client(t)
+	return p, s.Client(t, once, func(o *redis.Options) { o.Addr = p.Addr() }), s.Client(t)
+}
+
+// inFakeTimeBehind is behind for tests in which an answer doesn't come.
+func inFakeTimeBehind(t *testing.T, test func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client)) {
+	t.Helper()
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		p := redistest.NewProxy(t, f.Addr())
+		test(t, p, f.Client(t, once, func(o *redis.Options) { o.Addr = p.Addr() }), f.Client(t))
+	})
 }
 
 func wantTimeout(t *testing.T, what string, err error) {
@@ -58,71 +66,72 @@ func TestProxyForwards(t *testing.T) {
 }
 
 func TestProxyDropsNthReply(t *testing.T) {
-	t.Parallel()
-	p, through, direct := behind(t)
-	ctx := t.Context()
-	p.SetRule(redistest.ReplyTo(redistest.Drop, redistest.Contains("incr"), redistest.Nth(2)))
-	if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 1 {
-		t.Fatalf("first INCR = %d, %v", n, err)
-	}
-	wantTimeout(t, "second INCR", through.Incr(ctx, "n").Err())
-	// It was executed, and a new connection is not affected.
-	if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 3 {
-		t.Errorf("third INCR = %d, %v; want 3", n, err)
-	}
-	if n, err := direct.Get(ctx, "n").Int(); err != nil || n != 3 {
-		t.Errorf("n = %d, %v; want 3", n, err)
-	}
+	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client) {
+		ctx := t.Context()
+		p.SetRule(redistest.ReplyTo(redistest.Drop, redistest.Contains("incr"), redistest.Nth(2)))
+		if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 1 {
+			t.Fatalf("first INCR = %d, %v", n, err)
+		}
+		wantTimeout(t, "second INCR", through.Incr(ctx, "n").Err())
+		// It was executed, and a new connection is not affected.
+		if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 3 {
+			t.Errorf("third INCR = %d, %v; want 3", n, err)
+		}
+		if n, err := direct.Get(ctx, "n").Int(); err != nil || n != 3 {
+			t.Errorf("n = %d, %v; want 3", n, err)
+		}
+	})
 }
 
 func TestProxyDropsRequest(t *testing.T) {
-	t.Parallel()
-	p, through, direct := behind(t)
-	ctx := t.Context()
-	p.SetRule(redistest.When(redistest.Up, redistest.Drop, redistest.Contains("incr")))
-	wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
-	p.SetRule(nil)
-	if err := through.Ping(ctx).Err(); err != nil {
-		t.Errorf("PING after the rule was lifted: %v", err)
-	}
-	if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("GET n = %v: the dropped INCR was executed", err)
-	}
+	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client) {
+		ctx := t.Context()
+		p.SetRule(redistest.When(redistest.Up, redistest.Drop, redistest.Contains("incr")))
+		wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
+		p.SetRule(nil)
+		if err := through.Ping(ctx).Err(); err != nil {
+			t.Errorf("PING after the rule was lifted: %v", err)
+		}
+		if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("GET n = %v: the dropped INCR was executed", err)
+		}
+	})
 }
 
 func TestProxyAcceptsAndNeverAnswers(t *testing.T) {
-	t.Parallel()
-	p, through, _ := behind(t)
-	p.SetRule(redistest.When(redistest.Down, redistest.Drop))
-	wantTimeout(t, "PING", through.Ping(t.Context()).Err())
+	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, _ *redis.Client) {
+		p.SetRule(redistest.When(redistest.Down, redistest.Drop))
+		wantTimeout(t, "PING", through.Ping(t.Context()).Err())
+	})
 }
 
 // A request that reaches the server long after its client has given up and
 // hung up: what a lock must survive.
 func TestProxyDeliversHeldRequestOfGoneClient(t *testing.T) {
-	t.Parallel()
-	p, through, direct := behind(t)
-	ctx := t.Context()
-	if err := through.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
-	p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("rpush")))
-	wantTimeout(t, "RPUSH", through.RPush(ctx, "list", "late").Err())
-	p.AwaitHeld(t, 1)
-	if err := through.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := direct.LLen(ctx, "list").Result(); err != nil || n != 0 {
-		t.Fatalf("LLEN before Release = %d, %v; want 0", n, err)
-	}
-	p.SetRule(nil)
-	p.Release()
-	if got, err := direct.BLPop(ctx, 5*time.Second, "list").Result(); err != nil || got[1] != "late" {
-		t.Errorf("BLPOP = %v, %v; the held request was not delivered", got, err)
-	}
-	if p.Held() != 0 {
-		t.Errorf("Held after Release = %d", p.Held())
-	}
+	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client) {
+		ctx := t.Context()
+		if err := through.Ping(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("rpush")))
+		wantTimeout(t, "RPUSH", through.RPush(ctx, "list", "late").Err())
+		p.AwaitHeld(t, 1)
+		if err := through.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := direct.LLen(ctx, "list").Result(); err != nil || n != 0 {
+			t.Fatalf("LLEN before Release = %d, %v; want 0", n, err)
+		}
+		p.SetRule(nil)
+		p.Release()
+		synctest.Wait()
+		if got, err := direct.LPop(ctx, "list").Result(); err != nil || got != "late" {
+			t.Errorf("LPOP = %q, %v; the held request was not delivered", got, err)
+		}
+		if p.Held() != 0 {
+			t.Errorf("Held after Release = %d", p.Held())
+		}
+	})
 }
 
 func TestProxyDropsAllThatFollows(t *testing.T) {
@@ -272,36 +281,31 @@ func TestProxyRefuses(t *testing.T) {
 }
 
 func TestProxyCutAllLosesWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	p, through, direct := behind(t)
-	ctx := t.Context()
-	p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("incr")))
-	wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
-	p.AwaitHeld(t, 1)
-	p.CutAll()
-	err := redistest.Poll(func() error {
+	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client) {
+		ctx := t.Context()
+		p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("incr")))
+		wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
+		p.AwaitHeld(t, 1)
+		p.CutAll()
+		synctest.Wait()
 		if n := p.Held(); n != 0 {
-			return fmt.Errorf("%d chunks of cut connections are still held", n)
+			t.Errorf("%d chunks of cut connections are still held", n)
 		}
-		return nil
+		p.SetRule(nil)
+		if err := through.Ping(ctx).Err(); err != nil {
+			t.Errorf("PING on a new connection: %v", err)
+		}
+		if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("GET n = %v: a cut INCR was executed", err)
+		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
-	p.SetRule(nil)
-	if err := through.Ping(ctx).Err(); err != nil {
-		t.Errorf("PING on a new connection: %v", err)
-	}
-	if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("GET n = %v: a cut INCR was executed", err)
-	}
 }
 
 func TestProxyTellsClientThatServerIsDown(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr())
-	through := s.Client(t, brief, func(o *redis.Options) { o.Addr = p.Addr() })
+	through := s.Client(t, once, func(o *redis.Options) { o.Addr = p.Addr() })
 	if err := through.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -345,9 +349,6 @@ func echo(t *testing.T) (*redistest.Proxy, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
 	return p, conn
 }
 

@@ -3,6 +3,9 @@ package redistest_test
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 )
@@ -22,7 +25,7 @@ func TestReplicated(t *testing.T) {
 		t.Fatal(err)
 	}
 	// WAIT counts for the writes of its own connection; this client has used one.
-	n, err := rdb.Do(ctx, "WAIT", 2, 5000).Int()
+	n, err := rdb.(*redis.Client).Wait(ctx, 2, time.Minute).Result()
 	if err != nil || n != 2 {
 		t.Fatalf("WAIT = %d, %v; want 2 replicas", n, err)
 	}
@@ -49,7 +52,7 @@ func TestSentinelFailsOverFromDeadPrimary(t *testing.T) {
 	if err := rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := rdb.Do(ctx, "WAIT", 1, 5000).Int(); err != nil || n != 1 {
+	if n, err := rdb.(*redis.Client).Wait(ctx, 1, time.Minute).Result(); err != nil || n != 1 {
 		t.Fatalf("WAIT = %d, %v; want 1", n, err)
 	}
 
