@@ -196,7 +196,7 @@ func TestDoctorNamesAllMissingRights(t *testing.T) {
 func TestDoctorReplica(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 1)
-	lockdog(t, "redis://"+r.Replicas[0].Addr(), nil, "doctor", "--timeout", "2s").want(t, exitNo, "FAIL  role: a replica", "")
+	lockdog(t, "redis://"+r.Replicas[0].Addr(), nil, "doctor", "--timeout", "10s").want(t, exitNo, "FAIL  role: a replica", "")
 	lockdog(t, "redis://"+r.Primary.Addr(), nil, "doctor", long).want(t, exitOK, "WARN  replicas: 1 replica, and min-replicas-to-write is 0", "")
 }
 
@@ -208,5 +208,5 @@ func TestDoctorCluster(t *testing.T) {
 	r.want(t, exitOK, "ok    cluster: all slots are served", "")
 	r.want(t, exitOK, "WARN  cluster_replicas", "")
 	c.Nodes[2].Kill(t)
-	lockdog(t, first, nil, "doctor", "--timeout", "2s").want(t, exitNo, c.Nodes[2].Addr(), "")
+	lockdog(t, first, nil, "doctor", "--timeout", "10s").want(t, exitNo, c.Nodes[2].Addr(), "")
 }

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// patience is for what happens at once, on a machine that is busy.
-const patience = 30 * time.Second
+// patience is for what happens at once, on a machine that hardly lets us run. Nothing is measured by it.
+const patience = 2 * time.Minute
 
 // result is what became of the program.
 type result struct {

@@ -110,7 +110,7 @@ func TestRunEndedByItsGuard(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
-	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "10s", "--"}, work(dir,
+	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "30s", "--"}, work(dir,
 		"sh -c \"trap '' TERM; touch "+dir+"/deaf; exec sleep 600\" & trap 'touch "+dir+"/asked; exit 5' TERM; while :; do sleep 0.05; done")...)...)
 	until(t, "the command runs", func() bool { return exists(dir + "/deaf") })
 	send(t, first, syscall.SIGSTOP)

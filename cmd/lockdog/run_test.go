@@ -130,7 +130,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"free -- no-such-command", 127, "no-such-command"},
 		{"free -- " + notExecutable, 126, "permission denied"},
 		{"held -- true", 75, "held"},
-		{"held --wait 50ms -- true", 75, "held"},
+		{"held --wait 10s -- true", 75, "held"},
 		{"held --held-code 0 -- true", 0, "held"},
 		{"free", 64, "usage: lockdog run NAME"},
 		{"free true", 64, "usage: lockdog run NAME"},
@@ -172,7 +172,7 @@ func TestRunWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill(t)
-	lockdog(t, server.Addr(), nil, "run", "job", "--wait", "300ms", "--", "true").want(t, exitUnavailable, "", "connection refused")
+	lockdog(t, server.Addr(), nil, "run", "job", "--wait", "5s", "--", "true").want(t, exitUnavailable, "", "connection refused")
 	log, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
@@ -420,7 +420,7 @@ func TestRunSignaledBeforeTheCommand(t *testing.T) {
 func TestRunHeartbeatHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := granted(t, server.Addr(), runFlags{lease: 8 * time.Second, grace: 2 * time.Second, heartbeatFile: "file", heartbeat: time.Minute})
+	r := granted(t, server.Addr(), runFlags{lease: 15 * time.Second, grace: 5 * time.Second, heartbeatFile: "file", heartbeat: time.Minute})
 	over := make(chan struct{})
 	defer close(over)
 	r.stat = func(string) (os.FileInfo, error) {
@@ -587,7 +587,7 @@ func TestRunNeverTwoAtWork(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			dir := t.TempDir()
-			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "10s", "--"}, work(dir, test.command)...)...)
+			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "30s", "--"}, work(dir, test.command)...)...)
 			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
 			second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "1h", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
 			test.fault(t, first, server)
@@ -632,7 +632,7 @@ func TestRunLosesItsLock(t *testing.T) {
 func TestRunMaxHold(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "9s", "--max-hold", "3s", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
+	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "30s", "--max-hold", "10s", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
 }
 
 func TestRunHeartbeat(t *testing.T) {
@@ -644,12 +644,12 @@ func TestRunHeartbeat(t *testing.T) {
 		stderr        string
 	}{
 		{"silent", "sleep 600", exitOvertime, "eartbeat"},
-		{"beats", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do touch $FILE; sleep 0.5; done", 0, ""},
+		{"beats", "for i in 1 2 3 4 5 6; do touch $FILE; sleep 2; done", 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "beat")
-			lockdog(t, server.Addr(), []string{"FILE=" + file}, "run", test.name, "--lease", "15s", "--heartbeat", "5s", "--heartbeat-file", file,
+			lockdog(t, server.Addr(), []string{"FILE=" + file}, "run", test.name, "--lease", "30s", "--heartbeat", "10s", "--heartbeat-file", file,
 				"--", "sh", "-c", test.command).want(t, test.code, "", test.stderr)
 		})
 	}

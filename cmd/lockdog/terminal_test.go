@@ -156,7 +156,7 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 		return strings.Contains(term.all(), "\r\nwhole again")
 	})
 
-	term.types(t, self+" run job --lease 1s -- sh -c 'echo begun again; read word'\n")
+	term.types(t, self+" run job --lease 10s -- sh -c 'echo begun again; read word'\n")
 	term.shows(t, "\r\nbegun again")
 	term.types(t, "\x1a")
 	until(t, "the lock is free", func() bool { return server.Client(t).Exists(t.Context(), "job").Val() == 0 })
