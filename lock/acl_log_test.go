@@ -27,7 +27,7 @@ func TestACLNeedsPing(t *testing.T) {
 			srv := redistest.Start(t)
 			admin := srv.Client(t)
 			u := newACLUser(t, "app", []*redistest.Server{srv}, left)
-			l := try(t, newScope(t).open(t, admin).Mutex("app:1"))
+			l := try(t, newScope(t).open(t, admin, lock.WithLease(far)).Mutex("app:1"))
 			next := begin(t.Context(), u.client().Mutex("app:1"))
 			listenedTo(t, admin, "app:1")
 			pings := srv.Commands(t)["ping"]
@@ -45,7 +45,7 @@ func TestACLNeedsPing(t *testing.T) {
 				listenedTo(t, admin, "app:1")
 			}
 			free(t, l)
-			free(t, granted(t, next)) // by a message: the lease is 30 s
+			free(t, granted(t, next)) // by a message
 		})
 	}
 }
@@ -57,7 +57,7 @@ func TestACLLogHasWhatEachClientTriedOnce(t *testing.T) {
 	u := newACLUser(t, "app", []*redistest.Server{srv}, strings.Fields(appACL))
 	u.patient()
 	admin := srv.Client(t)
-	h := newScope(t).open(t, admin)
+	h := newScope(t).open(t, admin, lock.WithLease(far))
 	want := map[string]int64{}
 	for i := range 2 {
 		c := u.client(lock.WithLease(time.Minute), lock.WithWaitGraph(0)) // who isn't answered within a lease asks again

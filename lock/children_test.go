@@ -112,7 +112,7 @@ func (ch *child) expect(t testing.TB, want string) {
 		if !ok || got != want {
 			t.Fatalf("the child says %q, want %q", got, want)
 		}
-	case <-time.After(2 * patience):
+	case <-time.After(stretched(patience)):
 		t.Fatalf("the child says nothing, want %q", want)
 	}
 }
@@ -138,7 +138,7 @@ func (ch *child) kill(t testing.TB) {
 // wait waits for a good end.
 func (ch *child) wait(t testing.TB) {
 	t.Helper()
-	if err := ch.process.Wait(2 * patience); err != nil {
+	if err := ch.process.Wait(stretched(patience)); err != nil {
 		t.Fatalf("the child: %v", err)
 	}
 }

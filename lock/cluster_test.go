@@ -73,7 +73,7 @@ func keysShareASlot(t *testing.T, c *redistest.Cluster) {
 	for i, prefix := range []string{"", "app:", "{app}:", "p{q}r"} {
 		for j, name := range []string{"a", "orders:42", "{user7}:mail", "x{y}z{w}", "b{c}"} {
 			s := newScope(t)
-			holder := s.open(t, rdb, lock.WithKeyPrefix(prefix))
+			holder := s.open(t, rdb, lock.WithKeyPrefix(prefix), lock.WithLease(far))
 			waiter := s.open(t, rdb, lock.WithKeyPrefix(prefix), lock.WithWaitGraph(0)) // whose keys come when a wait is long
 			m := holder.Mutex(name)
 			l := try(t, m)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockdog/lockdog/lock"
 )
@@ -176,9 +175,5 @@ func contextAfterTheEnd(t *testing.T, w *world) {
 	if ctx != l.Context() {
 		t.Error("Context is another one each time")
 	}
-	select {
-	case <-l.Ended():
-	case <-time.After(patience):
-		t.Error("Done isn't closed")
-	}
+	await(t, "Done", l.Ended())
 }

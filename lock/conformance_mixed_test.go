@@ -83,7 +83,7 @@ func mixedCrowd(t *testing.T, w *world) {
 			all.Go(func() {
 				m := k.make(c, "a", lock.WithLease(far))
 				for range turns {
-					ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+					ctx, cancel := context.WithTimeout(context.Background(), stretched(2*patience))
 					l, err := m.Lock(ctx)
 					if err != nil {
 						t.Errorf("a %s: %v", k.name, err)

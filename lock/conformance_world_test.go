@@ -74,7 +74,7 @@ func (w *world) client(opts ...lock.Option) *lock.Client {
 			w.t.Fatal(err)
 		}
 		w.t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), stretched(patience))
 			defer cancel()
 			if err := c.Close(ctx); err != nil {
 				w.t.Errorf("Close: %v", err)

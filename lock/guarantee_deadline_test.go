@@ -159,7 +159,7 @@ func TestStoppedProcessDoesNotBelieve(t *testing.T) {
 func childStopped(addr, prefix string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithLease(2400*time.Millisecond))
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithLease(10*time.Second))
 	if err != nil {
 		return err
 	}

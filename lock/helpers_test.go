@@ -13,10 +13,18 @@ import (
 // patience is how long a test waits for what must happen soon. Nothing is measured by it.
 const patience = 15 * time.Second
 
+// stretched is so long in a bubble. Elsewhere it is longer: this process or another may hardly be let run.
+func stretched(d time.Duration) time.Duration {
+	if time.Now().UTC().Year() == 2000 { // when bubbles begin
+		return d
+	}
+	return 10 * d
+}
+
 // eventually fails the test unless cond becomes true in time.
 func eventually(t *testing.T, within time.Duration, cond func() bool) {
 	t.Helper()
-	deadline := time.After(within)
+	deadline := time.After(stretched(within))
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
@@ -24,7 +32,7 @@ func eventually(t *testing.T, within time.Duration, cond func() bool) {
 		case <-tick.C:
 		case <-deadline:
 			if !cond() { // what stood still meanwhile may have been the process
-				t.Fatalf("not so within %v", within)
+				t.Fatalf("not so within %v", stretched(within))
 			}
 			return
 		}
@@ -52,8 +60,8 @@ func await[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("%s: nothing after %v", what, patience)
+	case <-time.After(stretched(patience)):
+		t.Fatalf("%s: nothing after %v", what, stretched(patience))
 	}
 	return v
 }

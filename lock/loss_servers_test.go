@@ -121,16 +121,14 @@ func lossCost(t *testing.T, on bool, opts ...lock.Option) {
 	const pairs, locks, lease = 200, 40, 12 * time.Second
 	server := redistest.Start(t)
 	c := newScope(t).open(t, server.Client(t), append(opts, lock.WithLease(lease))...)
-	kept := int64(0) // of the pairs those that a busy machine made last, as long as a look takes to come
+	began := time.Now()
 	for range pairs {
-		began := time.Now()
 		free(t, try(t, c.Mutex("pair")))
-		if time.Since(began) > 5*time.Millisecond {
-			kept++
-		}
 	}
+	allowed := pairs/4 + int64(time.Since(began)/(20*time.Millisecond)) // there are so many looks, and one may come at any time
 	soon := server.Commands(t)
-	began, leases := time.Now(), many(t, c, locks)
+	began = time.Now()
+	leases := many(t, c, locks)
 	renewedAll(t, "all", lease, leases)
 	all := server.Commands(t)
 	most := locks * (2 + int64(time.Since(began)/(lease/3))) // renewals
@@ -141,7 +139,7 @@ func lossCost(t *testing.T, on bool, opts ...lock.Option) {
 	switch {
 	case !on && (early != 0 || looks != 0 || all["client|tracking"] > 0 || all["client|id"] > 0):
 		t.Errorf("without the option: %v", all)
-	case on && (early > pairs/2+kept || held["pttl"] != looks || looks < renewals/2 || looks > renewals+2*locks || renewals < locks || renewals > most):
+	case on && (early > allowed || held["pttl"] != looks || looks < renewals/2 || looks > renewals+2*locks || renewals < locks || renewals > most):
 		t.Errorf("%d looks for %d pairs; %d, and %d PTTL, for %d locks and %d renewals", early, pairs, looks, held["pttl"], locks, renewals)
 	case on:
 		t.Logf("%d looks for %d pairs; %d for %d locks and %d renewals", early, pairs, looks, locks, renewals)

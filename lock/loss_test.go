@@ -230,13 +230,15 @@ func TestLossNotificationsOfMany(t *testing.T) {
 	s := redistest.Start(t)
 	rdb, seen := s.Client(t), newScope(t)
 	c := seen.open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
+	began := time.Now()
 	leases := many(t, c, locks)
 	must(t, "FLUSHALL", rdb.FlushAll(t.Context()).Err())
 	for _, l := range leases {
 		mustBeLost(t, l, lock.CauseMissing)
 	}
 	calls := seen.sent(t, telemetry.PurposeRenew)
-	if n := errorsOf(t, seen); calls > locks/10 || len(n) > 0 { // a flush is no broken connection
+	most := locks/10 + int(time.Since(began)/(20*time.Millisecond)) // there are so many looks
+	if n := errorsOf(t, seen); calls > most || len(n) > 0 {         // a flush is no broken connection
 		t.Errorf("%d calls; errors: %v", calls, n)
 	}
 	t.Logf("%d locks: told by %d calls", locks, calls)

@@ -23,7 +23,7 @@ func TestFullPool(t *testing.T) {
 	)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t, func(o *redis.Options) {
-		o.PoolSize, o.MaxActiveConns, o.PoolTimeout = conns, conns, 200*time.Millisecond
+		o.PoolSize, o.MaxActiveConns, o.PoolTimeout = conns, conns, time.Second
 	})
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithLease(lease))
@@ -36,7 +36,7 @@ func TestFullPool(t *testing.T) {
 	unblock := fillPool(t, srv, rdb, conns)
 	since, renewals := time.Now(), s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed")
 
-	_, err := c.Mutex("other").TryLock(t.Context())
+	_, err := c.Mutex("other", lock.WithLease(far)).TryLock(t.Context()) // which would have time for a late answer
 	mustMatch(t, err, redis.ErrPoolTimeout)
 	span := s.spansNamed("acquire default")[0]
 	if got := attrsOf(span); got["error.type"] != "pool" || got["lockdog.outcome"] != "error" {

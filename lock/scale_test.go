@@ -22,7 +22,7 @@ import (
 const (
 	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
-	crowdPatience  = 8 * patience           // a busy machine takes a minute for so many
+	crowdPatience  = 2 * patience           // a busy machine takes a minute for so many
 )
 
 // crowd is how many wait.
@@ -164,7 +164,7 @@ func (w *gathering) serve(t *testing.T) {
 	go func() { w.all.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(crowdPatience):
+	case <-time.After(stretched(crowdPatience)):
 		t.Fatalf("%d served, %d timed out, of %d", w.served.Load(), w.timedOut.Load(), crowd())
 	}
 	if n := w.served.Load() + w.timedOut.Load(); n != int64(crowd()) {

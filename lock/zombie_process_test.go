@@ -19,7 +19,7 @@ import (
 
 // Zombies in processes of their own: holders that are stuck, or stopped, and don't know it.
 
-const zombieLease = 6 * time.Second // a busy machine has the child renewed in time
+const zombieLease = 12 * time.Second // a busy machine has the child renewed in time
 
 // processClient opens a client, with all its telemetry, in a child. Without a test there is nobody to clean up after.
 func processClient(addr, prefix string, opts ...lock.Option) (*scope, *redis.Client, *lock.Client, error) {
@@ -122,7 +122,7 @@ func childZombie(addr, prefix string, say func(string, ...any)) error {
 
 // logged is how many records of one kind there are, once there is one: they are written a little later than the loss is counted.
 func (s *scope) logged(kind telemetry.Log) int {
-	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(time.Millisecond) {
+	for end := time.Now().Add(stretched(patience)); time.Now().Before(end); <-time.After(time.Millisecond) {
 		if n := len(s.records(orphan{}, kind)); n > 0 {
 			return n
 		}
