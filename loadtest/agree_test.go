@@ -14,7 +14,7 @@ import (
 // Redis is read, and then has renewals to send before it is read.
 func TestAgreeOnBusyMachine(t *testing.T) {
 	t.Parallel()
-	f, err := parse([]string{"-locks", "300", "-lease", "3s", "-clients", "1", "-foreground", "0"})
+	f, err := parse([]string{"-locks", "300", "-lease", "12s", "-clients", "1", "-foreground", "0"})
 	if err != nil {
 		t.Fatal(err)
 	}

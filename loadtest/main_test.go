@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-const patience = time.Minute // for a real process, on a busy machine
+const patience = 5 * time.Minute // for a real process, on a machine that hardly lets it run
 
 // program is the program. It ends with the test at the latest.
 func program(t *testing.T, args ...string) *exec.Cmd {
@@ -95,7 +95,7 @@ func within(t *testing.T, what string, got, want, share float64) {
 // TestFigures is a short run: what it measures has to be what was predicted.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	rep := loaded(t, "-locks", "200", "-lease", "4500ms", "-duration", "4500ms", "-rounds", "1", "-foreground", "200")
+	rep := loaded(t, "-locks", "200", "-lease", "12s", "-duration", "12s", "-rounds", "1", "-foreground", "200")
 	if !rep.complete || len(rep.rows) != 3 {
 		t.Fatalf("%+v", rep)
 	}
@@ -103,7 +103,7 @@ func TestFigures(t *testing.T) {
 		t.Errorf("without renewal: %v", none)
 	}
 	const busy = .25 // of what is predicted, where the machine has other work
-	const interval = 1.5
+	const interval = 4.
 	for mode, calls := range map[string]float64{child.PerLock: 200 / interval, child.Batched: 2 / interval} { // one for each client
 		within(t, mode+" predicted", figure(t, rep, mode, figures.Predicted), calls, .001)
 		within(t, mode+" calls", figure(t, rep, mode, figures.Calls), calls, busy)
@@ -122,7 +122,7 @@ func TestFigures(t *testing.T) {
 		if p99 := figure(t, rep, r.mode, figures.ForegroundP99); low <= 0 || p99 < low || high < p99 || figure(t, rep, r.mode, figures.Lost) != 0 {
 			t.Errorf("%s: p99 %v, from %v to %v", r.mode, p99, low, high)
 		}
-		if seconds := float64(len(r.timeline)) / 10; seconds < 4.4 || figure(t, rep, r.mode, figures.HeapPerLock) < 100 {
+		if seconds := float64(len(r.timeline)) / 10; seconds < 11.9 || figure(t, rep, r.mode, figures.HeapPerLock) < 100 {
 			t.Errorf("%s: %v s of timeline, %v", r.mode, seconds, r.rounds)
 		}
 	}
@@ -184,7 +184,7 @@ func TestLossesAreReported(t *testing.T) {
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	const rtt = 50 * time.Millisecond
-	rep := loaded(t, "-rtt", rtt.String(), "-locks", "40", "-lease", "3s", "-modes", "per-lock,batched", "-rounds", "1", "-foreground", "100")
+	rep := loaded(t, "-rtt", rtt.String(), "-locks", "40", "-lease", "12s", "-modes", "per-lock,batched", "-rounds", "1", "-foreground", "100")
 	for _, r := range rep.rows {
 		// Times are in buckets of a few percent.
 		call, other := figure(t, rep, r.mode, figures.CallP50), figure(t, rep, r.mode, figures.ForegroundLow)
@@ -200,19 +200,19 @@ func TestDistance(t *testing.T) {
 // TestSoak holds locks in a cluster while others come and go.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	rep := loaded(t, "-soak", "3s", "-locks", "600", "-lease", "3s", "-churn", "50", "-cluster", "-foreground", "50")
-	// Three nodes with a batch each, and two scripts for each pair.
-	if calls := figure(t, rep, child.Batched, figures.Calls); calls < 3+2*50*.6 || calls > 3+2*50*1.4 || len(rep.notes) != 1 {
+	rep := loaded(t, "-soak", "12s", "-locks", "600", "-lease", "12s", "-churn", "50", "-cluster", "-foreground", "50")
+	// Three nodes with a batch each in 4 s, and two scripts for each pair.
+	if calls := figure(t, rep, child.Batched, figures.Calls); calls < .75+2*50*.6 || calls > .75+2*50*1.4 || len(rep.notes) != 1 {
 		t.Errorf("%v calls/s, %v", calls, rep.notes)
 	}
-	within(t, "renewals", figure(t, rep, child.Batched, figures.Renewals), 600, .3) // a batch more or less, of nine
+	within(t, "renewals", figure(t, rep, child.Batched, figures.Renewals), 600/4., .3) // a batch more or less, of nine
 }
 
 // TestInterrupt: a run that is interrupted prints what there is, and its page.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "r.html")
-	cmd := program(t, "-locks", "20", "-lease", "900ms", "-rounds", "9", "-modes", "batched", "-foreground", "0", "-html", name)
+	cmd := program(t, "-locks", "20", "-lease", "12s", "-rounds", "9", "-modes", "batched", "-foreground", "0", "-html", name)
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	errs, err := cmd.StderrPipe()
@@ -241,7 +241,7 @@ func TestInterrupt(t *testing.T) {
 	if !strings.Contains(said.String(), "loadtest: interrupted") {
 		t.Errorf("%s", &said)
 	}
-	if !regexp.MustCompile(`(?m)^ +20 +batched +[4-7]\.`).MatchString(out.String()) || !strings.Contains(out.String(), "The run is not complete") {
+	if !regexp.MustCompile(`(?m)^ +20 +batched +0\.5`).MatchString(out.String()) || !strings.Contains(out.String(), "The run is not complete") {
 		t.Errorf("what there was is not printed:\n%s", &out)
 	}
 	if page, err := os.ReadFile(name); err != nil || !bytes.Contains(page, []byte("<rect ")) {

