@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 )
 
@@ -228,14 +227,11 @@ func TestUnknown(t *testing.T) {
 // A Pooled peer may have a connection for each of its callers; the others have no more than go-redis's default.
 func TestPools(t *testing.T) {
 	t.Parallel()
-	const rtt = 200 * time.Millisecond // so that all ask before one is answered
 	most := 10 * runtime.GOMAXPROCS(0)
 	for _, name := range peer.WithPools(peer.Floor) {
 		srv := redistest.Start(t)
-		proxy, err := delay.Start(srv.Addr(), rtt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proxy := redistest.NewProxy(t, srv.Addr())
+		proxy.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("set")))
 		before := connections(t, srv)
 		cfg := peer.Config{Addrs: []string{proxy.Addr()}, Lease: time.Minute, Callers: 3 * most}
 		locks, err := peer.Open(name, cfg)
@@ -250,12 +246,19 @@ func TestPools(t *testing.T) {
 				}
 			})
 		}
+		held := cfg.Callers
+		if name == peer.Floor {
+			held = most
+		}
+		proxy.AwaitHeld(t, held) // so many ask before one is answered
+		proxy.SetRule(nil)
+		proxy.Release()
 		all.Wait()
 		opened := connections(t, srv) - before
 		if pooled := name != peer.Floor; opened < 2 || opened > cfg.Callers || pooled != (opened > most) {
 			t.Errorf("%s: %d connections of %d callers", name, opened, cfg.Callers)
 		}
-		if err := errors.Join(locks.Close(), proxy.Close()); err != nil {
+		if err := locks.Close(); err != nil {
 			t.Error(err)
 		}
 	}
