@@ -106,7 +106,7 @@ func TestProviderIsForgotten(t *testing.T) {
 			defer r.Close()
 		}
 	}()
-	for range 100 {
+	for range 10_000 {
 		runtime.GC()
 		select {
 		case <-gone:

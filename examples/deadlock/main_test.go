@@ -39,7 +39,7 @@ func TestDeadlock_Lasts(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	var out output
-	args := []string{"-redis", redistest.Start(t).Addr(), "-pause", "500ms"}
+	args := []string{"-redis", redistest.Start(t).Addr(), "-pause", "3s"}
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, args, &out) }()
 	tick, limit := time.NewTicker(50*time.Millisecond), time.After(25*time.Second) // a wait takes 30 s
@@ -67,7 +67,7 @@ func TestDeadlock_Lasts(t *testing.T) {
 func TestDeadlock_Broken(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out output
-	if err := run(t.Context(), []string{"-redis", redistest.Start(t).Addr(), "-pause", "500ms", "-break"}, &out); err != nil {
+	if err := run(t.Context(), []string{"-redis", redistest.Start(t).Addr(), "-pause", "3s", "-break"}, &out); err != nil {
 		t.Error(err)
 	}
 	if told := out.count(" WRN deadlock "); told < 1 || told > 3 || out.count("broken=true") != 1 || out.count(" INF done ") != 3 {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const limit = 30 * time.Second // of everything that is waited for
+const limit = 2 * time.Minute // of everything that is waited for
 
 // instance is a service that runs in this process.
 type instance struct {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,8 +28,8 @@ const (
 
 func TestRequestTakesTheLock(t *testing.T) {
 	t.Parallel()
-	s := launch(t, redistest.Start(t).Addr(), "-lease", "9s")
-	first := s.change("/orders/7?work=4s")
+	s := launch(t, redistest.Start(t).Addr(), "-lease", "12s")
+	first := s.change("/orders/7?work=10s")
 	second := s.change("/orders/7?work=0s")
 	if first.Version != 1 || second.Version != 2 || second.Token <= first.Token {
 		t.Errorf("got %+v, then %+v", first, second)
@@ -39,7 +38,7 @@ func TestRequestTakesTheLock(t *testing.T) {
 		t.Errorf("%v acquired, want 2", n)
 	}
 	if n := s.metric("lockdog_renewals_total", ofOrders, `lockdog_outcome="renewed"`); n < 1 {
-		t.Errorf("%v renewals within 4s of a lease of 9s", n)
+		t.Errorf("%v renewals within 10s of a lease of 12s", n)
 	}
 	for path, want := range map[string]int{
 		"/orders/7?work=soon": http.StatusBadRequest, "/orders/7?work=-1s": http.StatusBadRequest,
@@ -58,11 +57,11 @@ func TestRequestTakesTheLock(t *testing.T) {
 func TestInstancesContend(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
-	patient := launch(t, addr, "-wait", "20s")
-	hasty := launch(t, addr, "-wait", "10ms")
+	patient := launch(t, addr, "-wait", "2m")
+	hasty := launch(t, addr, "-wait", "3s")
 
 	held := make(chan order, 1)
-	go func() { held <- patient.change("/orders/1?work=2s") }()
+	go func() { held <- patient.change("/orders/1?work=15s") }()
 	patient.until("the lock is held", func() bool { return patient.metric("lockdog_held", ofOrders) == 1 })
 	if code, body := hasty.do(http.MethodPost, "/orders/1"); code != http.StatusConflict {
 		t.Errorf("POST of a held order: %d %s", code, body)
@@ -75,7 +74,7 @@ func TestInstancesContend(t *testing.T) {
 	}
 
 	// Read, work, write: without the lock versions would be lost.
-	other := launch(t, addr, "-wait", "20s")
+	other := launch(t, addr, "-wait", "2m")
 	const requests = 40
 	var wg sync.WaitGroup
 	for n := range requests {
@@ -90,7 +89,7 @@ func TestInstancesContend(t *testing.T) {
 // TestChaos has every third call fail: no lock is lost by that.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	s := launch(t, redistest.Start(t).Addr(), "-lease", "9s", "-workers", "3", "-hold", "1m", "-chaos", "0.33", "-seed", "1")
+	s := launch(t, redistest.Start(t).Addr(), "-lease", "15s", "-workers", "3", "-hold", "1m", "-chaos", "0.33", "-seed", "1")
 	s.until("renewals fail and succeed", func() bool {
 		return s.metric("lockdog_renewals_total", ofReport, `lockdog_outcome="error"`) >= 3 &&
 			s.metric("lockdog_renewals_total", ofReport, `lockdog_outcome="renewed"`) >= 3
@@ -153,12 +152,20 @@ func TestShutdown(t *testing.T) {
 	server := redistest.Start(t)
 	s := launch(t, server.Addr(), "-workers", "1")
 	finished := make(chan order, 1)
-	go func() { finished <- s.change("/orders/1?work=2s") }()
-	s.until("both locks are held", func() bool { return s.metric("lockdog_held") == 2 })
+	change := func() { finished <- s.change("/orders/1?work=2s") } // within the time that requests have
+	go change()
+	s.until("both locks are held", func() bool {
+		select {
+		case <-finished: // before we have looked
+			go change()
+		default:
+		}
+		return s.metric("lockdog_held") == 2
+	})
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if o := <-finished; o.Version != 1 {
+	if o := <-finished; o.Version == 0 {
 		t.Errorf("the request came to %+v", o)
 	}
 	keys, err := server.Client(t).Keys(context.Background(), "orders:locks:*").Result()
@@ -260,7 +267,7 @@ func TestFlags(t *testing.T) {
 		t.Run(test.args, func(t *testing.T) {
 			starting.Lock()
 			defer starting.Unlock()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			var out, errs bytes.Buffer
 			code := run(ctx, strings.Fields(test.args), &out, &errs)

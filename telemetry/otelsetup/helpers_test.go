@@ -168,7 +168,7 @@ func (m metricsService) Export(context.Context, *metricscollector.ExportMetricsS
 func emit(t *testing.T, p *otelsetup.Providers) {
 	t.Helper()
 	work(t, p)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := p.Shutdown(ctx); err != nil {
 		t.Error(err)
