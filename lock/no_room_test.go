@@ -36,7 +36,7 @@ func TestRenewalWithoutNewConnections(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			renewedWithoutNewConnections(t, srv.Client(t), srv.Client(t), 9*time.Second, func() { bar(t, srv.Client(t)) })
+			renewedWithoutNewConnections(t, srv.Client(t), srv.Client(t), 12*time.Second, func() { bar(t, srv.Client(t)) })
 		})
 	}
 	for what, dialed := range map[string]dialer{

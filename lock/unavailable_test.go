@@ -58,7 +58,7 @@ func TestErrUnavailable(t *testing.T) {
 	t.Run("wrong password", func(t *testing.T) {
 		t.Parallel()
 		srv := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all"))
-		c := newScope(t).open(t, srv.Client(t, quick, func(o *redis.Options) { o.Username, o.Password = "app", "wrong" }))
+		c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "wrong" }))
 		_, err := c.Mutex("job").TryLock(t.Context())
 		unavailable(t, err, "password")
 	})
