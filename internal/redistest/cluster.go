@@ -256,8 +256,9 @@ const (
 	alert = "2000"
 )
 
-// Notice has the running nodes, from now on, take a node for down when it is silent for two seconds; then one of its replicas,
-// if any, takes over a second later. A healthy node may be as silent on a busy machine, so end it first.
+// Notice makes the running nodes, from now on, take a node for down when it is silent for two seconds. Then one of its
+// replicas, if any, takes over a second later. On a busy machine a healthy node may be silent for as long, so end the
+// node first.
 func (c *Cluster) Notice(tb testing.TB) {
 	tb.Helper()
 	noticeDeath(tb, c.running(tb))

@@ -14,8 +14,8 @@ func (e finalError) Unwrap() error { return e.error }
 
 func final(err error) error { return finalError{err} }
 
-// patience is for all that must happen, on a machine that hardly lets us run: who waits for longer waits in vain. On an idle one a
-// server starts in 20 ms, and the slowest shape, a Cluster of six, in three seconds.
+// patience is how long this package waits for what must happen, on a machine that gives us hardly any CPU. On an idle
+// one a server starts in 20 ms, and the slowest shape, a Cluster of six, in three seconds.
 const patience = 2 * time.Minute
 
 const pollEvery = 5 * time.Millisecond

@@ -55,9 +55,9 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	return s
 }
 
-// pace sets how often the Sentinels check and publish, in ms. By default they find each other and the replicas only after two to ten
-// seconds. But a replica that was promoted is demoted again by whoever doesn't hear of it in four times what they take to publish, and
-// none is promoted that wasn't seen for three times what they take to check.
+// pace sets how often the Sentinels check and publish, in ms. By default they find each other and the replicas only
+// after two to ten seconds. But a Sentinel demotes a promoted replica again if it doesn't hear of the promotion within
+// four publish periods, and promotes no replica that it hasn't seen for three check periods.
 func (s *Sentinel) pace(tb testing.TB, info, ping, publish string) {
 	tb.Helper()
 	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {
@@ -129,8 +129,8 @@ func (s *Sentinel) Failover(tb testing.TB) *Server {
 	})
 }
 
-// Notice has the running Sentinels, from now on, take the primary for down when it is silent for two seconds. A healthy one may
-// be as silent on a busy machine, so end it first; but call this before a Sentinel is paused.
+// Notice makes the running Sentinels, from now on, take the primary for down when it is silent for two seconds. On a
+// busy machine a healthy one may be silent for as long, so end it first. Call Notice before a Sentinel is paused.
 func (s *Sentinel) Notice(tb testing.TB) {
 	tb.Helper()
 	await(tb, "SENTINEL SET", s.Sentinels, func(ctx context.Context, sen *Server) error {
