@@ -121,7 +121,7 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 		return claim, v, nil
 	}
 	switch {
-	case claim.mayWriteLate(): // a lost request may have taken the lock, or still take it
+	case claim.hadLostReply(): // a lost request may have taken the lock, or still take it
 		claim.cleanUp()
 	case err != nil && params.placeTTL > 0: // the claim may have a place in Redis's queue
 		claim.cleanUpRefused()

@@ -47,8 +47,9 @@ func (cl *claim) lateWriteUntil() time.Time {
 	return time.Time{}
 }
 
-// mayWriteLate reports whether the reply to a call of the claim was lost, even if that call can't write any more.
-func (cl *claim) mayWriteLate() bool { return cl.lateWrite.Load() != nil }
+// hadLostReply reports whether the reply to a call of the claim was lost. Unless lateWriteUntil is over, that call may
+// still take the lock.
+func (cl *claim) hadLostReply() bool { return cl.lateWrite.Load() != nil }
 
 // Owner implements waitset.Claim.
 func (cl *claim) Owner() string { return cl.owner }

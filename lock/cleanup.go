@@ -24,7 +24,7 @@ func (cl *claim) undo(ctx context.Context) { cl.undoWithin(telemetry.Untraced(ct
 
 // undoWithin is undo with another timeout, and traced.
 func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
-	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, false); err != nil || cl.mayWriteLate() {
+	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, false); err != nil || cl.hadLostReply() {
 		cl.cleanUp()
 	}
 }

@@ -133,7 +133,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 func TestBid_NoteLateWrite(t *testing.T) {
 	t.Parallel()
 	cl := &claim{}
-	if cl.noteLateWrite(time.Time{}); cl.mayWriteLate() {
+	if cl.noteLateWrite(time.Time{}); cl.hadLostReply() {
 		t.Error("no time is none")
 	}
 	start := time.Now()
@@ -142,7 +142,7 @@ func TestBid_NoteLateWrite(t *testing.T) {
 		all.Go(func() { cl.noteLateWrite(start.Add(time.Duration(i*37%100) * time.Second)) })
 	}
 	all.Wait()
-	if got := cl.lateWriteUntil().Sub(start); got != 99*time.Second || !cl.mayWriteLate() {
+	if got := cl.lateWriteUntil().Sub(start); got != 99*time.Second || !cl.hadLostReply() {
 		t.Errorf("%v, want 99s", got)
 	}
 }

@@ -214,7 +214,7 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 // cleaned up that a call without a reply may have left.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
-		if granted || claim.mayWriteLate() {
+		if granted || claim.hadLostReply() {
 			claim.cleanUp()
 		}
 	}

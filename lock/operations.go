@@ -50,7 +50,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent,
 			Publish: o.backend.Traits().Publish, Keep: params.placeTTL, Under: params.writer, Waited: params.waited,
-			Permits: params.permits, Spent: claim.spent(),
+			Permits: params.permits, Spent: claim.spentReceipts(),
 		}
 		inWaitSet := params.entries.Add != "" && !oneKey && !noWaitSet
 		if inWaitSet {
@@ -184,7 +184,7 @@ func (o *operations) sendRelease(
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
 		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand,
-		Spent: claim.spent(),
+		Spent: claim.spentReceipts(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
 	switch next := params.next; {

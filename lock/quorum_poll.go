@@ -167,7 +167,7 @@ func (t *quorumTry) closeVote(v vote) {
 		return
 	}
 	c := v.claim.lock.c
-	if !v.Granted && v.claim.mayWriteLate() {
+	if !v.Granted && v.claim.hadLostReply() {
 		v.claim.cleanUp()
 	}
 	c.gate.leave()

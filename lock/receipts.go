@@ -36,7 +36,7 @@ func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)
 
 // add notes that the reply to a claim has arrived. If no earlier call may be in flight, its receipt is spent.
 func (r *receipts) add(claim *claim) {
-	if !claim.usesReceipts() || claim.mayWriteLate() {
+	if !claim.usesReceipts() || claim.hadLostReply() {
 		return
 	}
 	key := claim.lock.key
@@ -81,8 +81,8 @@ func (lk *lock) newCounterUpdate(s *script.Releaser, amount int) *claim {
 
 func (cl *claim) usesReceipts() bool { return cl.update != nil || cl.lock.kind.usesReceipts }
 
-// spent returns receipts that the claim's next call deletes.
-func (cl *claim) spent() []string {
+// spentReceipts returns receipts that the claim's next call deletes.
+func (cl *claim) spentReceipts() []string {
 	if !cl.usesReceipts() {
 		return nil
 	}

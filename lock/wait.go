@@ -223,7 +223,7 @@ func (ws *waitQueues) attemptFailed(
 	replicas := (*ReplicasError)(nil)
 	// A claim is spent if its last request may still arrive, or if too few replicas confirmed its grant.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
-	if spent && w.claim.mayWriteLate() { // a request without a reply may have taken the lock, or still take it
+	if spent && w.claim.hadLostReply() { // a request without a reply may have taken the lock, or still take it
 		w.claim.cleanUp()
 	}
 	if spent {
@@ -263,7 +263,7 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 		unheeded = q.leaving(w)
 		after = ws.leave(w)
 	}
-	won, late := w.won != nil, w.claim.mayWriteLate()
+	won, late := w.won != nil, w.claim.hadLostReply()
 	ws.mu.Unlock()
 	after()
 	if won || unheeded || w.lock.kind.queuesInRedis || late {
