@@ -200,7 +200,7 @@ func ended(was Seen, began, at time.Time) Event {
 	case grant(&was) != holding{} && !was.Unseen && !was.shortened &&
 		!latest.After(began) && remaining <= was.longest/2:
 		e.What = LeaseOver
-	case !earliest.After(at):
+	case !earliest.After(at.Add(slack)):
 		e.MayHaveExpired = true
 	}
 	return e
@@ -214,7 +214,7 @@ func left(l *Seen) time.Duration {
 	return l.Remaining
 }
 
-// slack is the tolerance when the end of a lease is computed twice: Redis rounds, and its clock differs from ours.
+// slack is the tolerance when the end of a lease is computed: Redis rounds, and its clock differs from ours.
 const slack = 100 * time.Millisecond
 
 // follow copies what earlier looks found about the same grant and the same waiters.

@@ -125,6 +125,9 @@ func TestTracker_Add(t *testing.T) {
 		"the lease ran out": {
 			[]Look{look(0, mutex("a", "x", 1, 10)), look(9.5, mutex("a", "x", 1, 0.5)), look(10.5)}, []string{"a lease_over"},
 		},
+		"it ran out just now, by Redis's clock": {
+			[]Look{look(0, mutex("a", "x", 1, 10)), look(9.5, mutex("a", "x", 1, 0.5)), look(9.985)}, []string{"a gone?"},
+		},
 		"it ran out, and another got it": {
 			[]Look{look(0, mutex("a", "x", 1, 10)), look(9.5, mutex("a", "x", 1, 0.5)), look(10.5, mutex("a", "y", 2, 10))},
 			[]string{"a lease_over", "a acquired"},
