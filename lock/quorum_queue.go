@@ -16,7 +16,8 @@ type quorumQueue struct {
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
-	seen    HeldError // who held the lock when the head last asked
+	failed  error     // of the head's last question; nil: a majority answered
+	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
 
@@ -146,8 +147,8 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// noteNodes notes what the head has seen at the nodes. traceparent is that of the holder's acquire.
-func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, traceparent string) {
+// noteNodes notes what the head has seen at the nodes.
+func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue := w.queue
 	queue.q.mu.Lock()
 	if queue.waiters.Front() == w.place {
@@ -158,7 +159,17 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, tracepare
 			}
 			queue.nodes[i].nodeState = s
 		}
-		if holder != nil {
+	}
+	queue.q.mu.Unlock()
+}
+
+// noteAnswer notes what a majority has answered to the head: who holds the lock, and the traceparent of the holder's
+// acquire. failed is why there was no such answer.
+func (w *quorumWaiter) noteAnswer(holder *HeldError, traceparent string, failed error) {
+	queue := w.queue
+	queue.q.mu.Lock()
+	if queue.waiters.Front() == w.place {
+		if queue.failed = failed; holder != nil {
 			queue.seen, queue.trace = *holder, traceparent
 		}
 	}
@@ -211,11 +222,11 @@ func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)
 }
 
-// last returns who held the lock when the head last asked.
-func (w *quorumWaiter) last(name string) *HeldError {
+// last returns the holder by the last answer of a majority, and why the head's last question had none.
+func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()
-	held := w.queue.seen
-	held.Name = name
-	return &held
+	seen := w.queue.seen
+	seen.Name = name
+	return &seen, w.queue.failed
 }

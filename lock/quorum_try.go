@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +149,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 	t.record.sample.WaitStart(t.m.name)
 	defer t.record.sample.WaitEnd()
 	if polled {
-		w.noteNodes(t.nodes, r.held, r.trace)
+		w.noteNodes(t.nodes)
+		w.noteAnswer(r.held, r.trace, r.err)
 	}
 	a := &t.record.acquire
 	a.WaitStart()              // until the acquire ends: its polls are part of the wait
@@ -178,14 +180,16 @@ func (t *quorumTry) lock() (*Lease, error) {
 		switch {
 		case l != nil:
 			held := nodeState{free: time.Now().Add(cfg.ttl())}
-			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)),
-				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent())
+			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)))
+			w.noteAnswer(&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true},
+				t.record.acquire.Traceparent(), nil)
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
-		w.noteNodes(t.nodes, r.held, r.trace)
+		w.noteNodes(t.nodes)
+		w.noteAnswer(r.held, r.trace, r.err)
 	}
 }
 
@@ -233,7 +237,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, e
 		case <-timer.C:
 		case v := <-t.votes: // of a node that was pending after the poll
 			t.drop(v)
-			w.noteNodes(t.nodes, nil, "")
+			w.noteNodes(t.nodes)
 		case <-t.ctx.Done():
 			return wakeNone, context.Cause(t.ctx)
 		case <-waitOver:
@@ -264,10 +268,11 @@ func (t *quorumTry) closing() (n int) {
 
 // stopped returns the error of a wait that ended without the lock. cause is nil if WithWait is over.
 func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
-	held := w.last(t.m.name)
+	held, failed := w.last(t.m.name)
+	failed = cmp.Or(r.err, failed)
 	switch {
-	case r.err != nil: // whether the lock is held is unknown
-		return errors.Join(cause, r.err)
+	case failed != nil: // whether the lock is held is unknown
+		return errors.Join(cause, failed)
 	case cause != nil:
 		return &waitError{held: held, cause: cause}
 	}

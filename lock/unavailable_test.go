@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +145,55 @@ func TestHeldErrorAsCause(t *testing.T) {
 		}
 		free(t, l)
 	})
+}
+
+// A waiter doesn't say that the lock is held if Redis has answered the head of its queue with an error, or not at all.
+func TestErrUnavailable_BehindAnother(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "Quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var down atomic.Bool
+				tap := fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+					if isEval(cmd) && down.Load() {
+						return io.EOF
+					}
+					return nil
+				}}
+				var here, there []*lock.Client
+				for range 3 {
+					srv := redistest.StartFake(t)
+					here, there = append(here, openTapped(t, srv, tap)), append(there, open(t, srv.Client(t)))
+				}
+				mutex := func(cs []*lock.Client) func(opts ...lock.LockOption) lock.Locker {
+					q, err := lock.NewQuorum(cs...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return func(opts ...lock.LockOption) lock.Locker {
+						if kind == "Mutex" {
+							return cs[0].Mutex("job", opts...)
+						}
+						return q.Mutex("job", opts...)
+					}
+				}
+				held, waiting := try(t, mutex(there)()), mutex(here)
+				ctx, leave := context.WithCancel(t.Context())
+				head := begin(ctx, waiting())
+				time.Sleep(time.Second)
+				down.Store(true)
+				time.Sleep(lock.DefaultLease + time.Second) // the head has asked again
+				_, err := waiting(lock.WithWait(time.Second)).Lock(t.Context())
+				mustMatch(t, err, lock.ErrUnavailable)
+				if errors.Is(err, lock.ErrHeld) {
+					t.Errorf("%v", err)
+				}
+				down.Store(false)
+				leave()
+				<-head
+				free(t, held)
+			})
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -277,14 +278,15 @@ func (w *waiter) stopped(cause error) error {
 	ws := w.lock.c.waits
 	ws.mu.Lock()
 	var seen HeldError
-	if w.q != nil {
-		seen = w.q.seen.HeldError
+	failed := w.failed
+	if w.q != nil { // its head asks for all
+		seen, failed = w.q.seen.HeldError, cmp.Or(failed, w.q.failures.err)
 	}
 	ws.mu.Unlock()
 	held := w.lock.heldError(seen)
 	switch {
-	case w.failed != nil: // whether the lock is held is unknown
-		return errors.Join(cause, w.failed)
+	case failed != nil: // whether the lock is held is unknown
+		return errors.Join(cause, failed)
 	case cause != nil:
 		return &waitError{held: held, cause: cause}
 	}
