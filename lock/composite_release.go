@@ -46,7 +46,7 @@ func releaseUnused(ctx context.Context, l *Lease) {
 		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 		return
 	}
-	_ = l.Release(ctx) // the program gets the error of the acquire; telemetry reports this one
+	_ = l.Release(ctx) // telemetry reports the error; the program gets that of the acquire, or of a later try of it
 }
 
 // releaseError returns the error of the composite's release. errs are the errors of the members.

@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// DeadlockError is the error of a Lock that had to fail so that a deadlock across processes ends
+// DeadlockError is the error of a Lock that had to fail to end a deadlock, in one process or across several
 // (WithDeadlockBreaking). It matches ErrDeadlock.
 type DeadlockError struct {
 	Name  string         // of the lock that wasn't acquired

@@ -27,7 +27,8 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	return g.nextAlarm(held)
 }
 
-// warn logs the warning of WithHoldWarning, for the grant or for the composite that it is part of.
+// warn logs the warning of WithHoldWarning. If the grant's first handle is a member of a composite that was acquired,
+// warn leaves that to the composite, which logs once.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
 	cl := g.first.composite

@@ -36,7 +36,7 @@ func (ws *waitQueues) handOverOrRelease(
 ) (releaseReply, error) {
 	if until := g.keepUntil(); isAhead(until) {
 		f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
-		ws.wake(g.lock.key) // the waiters ask until when it stays taken
+		ws.wake(g.lock.key) // the waiters ask again, and learn how long it stays taken
 		return f, err
 	}
 	next, q, entries, tellHead := ws.nextWaiter(g.lock)

@@ -253,8 +253,9 @@ func WithRedissonTokens() LockOption {
 }
 
 // WithDeadlockBreaking lets Lock fail with a *DeadlockError, which matches ErrDeadlock, if its wait is part of a
-// deadlock across processes (see WithWaitGraph). In a deadlock, one of the waits with this option fails: the one whose
-// lease in the cycle was granted last. Its caller must release what it holds, and may then try again.
+// deadlock, in one process or across several (see WithWaitGraph). In a deadlock, one of the waits with this option
+// fails: the one whose lease in the cycle was granted last. Its caller must release what it holds, and may then try
+// again.
 func WithDeadlockBreaking() LockOption {
 	return lockOption(func(c *lockConfig) { c.breaks = true })
 }

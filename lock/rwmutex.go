@@ -36,7 +36,8 @@ var (
 // all waiters. If a reader is the first, all readers that have waited since before the writer left enter with it, also
 // past waiting writers. So neither side starves the other. Redis and the network decide the order of writers, and
 // whether the next is a writer or the readers. Within a client all wait in one queue, in the order of their calls.
-// TryLock and TryRLock may overtake that queue, but TryRLock never gets past a waiting writer.
+// TryLock and TryRLock may overtake that queue, but TryRLock doesn't get past a writer whose wait Redis knows: one who
+// is the first in its client's queue, and has asked twice.
 //
 // Redisson's readers don't follow these rules: they enter whenever another reader is in. If they overlap all the time,
 // they starve writers, Go's as well as Java's. And when Redisson's writer becomes a reader, it publishes nothing:
@@ -97,8 +98,8 @@ func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lea
 	return tryDo(ctx, m, fn)
 }
 
-// TryRLock takes the lock for reading unless a writer holds it or waits for it. Then it fails at once with a
-// *HeldError, which matches ErrHeld and names this writer. Other errors are those of Mutex.TryLock.
+// TryRLock takes the lock for reading. If a writer holds it, or Redis knows that one waits, TryRLock fails at once with
+// a *HeldError, which matches ErrHeld and names this writer. Other errors are those of Mutex.TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.reader().acquire(ctx, false)
 }

@@ -67,9 +67,9 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.base().trySetPermits(ctx, n)
 }
 
-// AddPermits adds delta permits or, if delta is negative, takes -delta away, also if fewer are left. Available may
-// become negative: then as many must be released, or run out, before anybody gets one. If it failed because Redis
-// didn't answer, don't repeat it: the client goes on with it for two minutes.
+// AddPermits adds delta permits. A negative delta removes permits, even more than are left. Available is then negative,
+// -2 for example: the first two permits that are released, or run out, go to nobody. If it failed because Redis didn't
+// answer, don't repeat it: the client goes on with it for two minutes.
 func (s *Semaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }

@@ -98,9 +98,9 @@ func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 	})
 }
 
-// AddPermits adds delta permits or, if delta is negative, takes -delta away, also if fewer are left. Available may
-// become negative: then as many must be given back before anybody gets one. As with Release, the client goes on with
-// what Redis didn't answer.
+// AddPermits adds delta permits. A negative delta removes permits, even more than are left. Available is then negative,
+// -2 for example: the first two permits that are given back go to nobody. As with Release, the client goes on with what
+// Redis didn't answer.
 func (s *UnleasedSemaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }

@@ -54,7 +54,7 @@ type waitQueue struct {
 	count  int
 	joined uint64 // waiters so far
 
-	// For a FairMutex: the lock's key, and the position among the queues of its waiters.
+	// Of a FairMutex's waiter, who has a queue alone: the lock's key, and this queue's element in fairQueues.
 	fairKey   string
 	fairPlace *list.Element
 

@@ -46,7 +46,7 @@ type WakeupSource string
 
 // The sources of a wake-up.
 const (
-	WakeupMessage WakeupSource = "message" // a message about a release by another client
+	WakeupMessage WakeupSource = "message" // a message: any client released it, perhaps this one without a hand-over
 	WakeupLocal   WakeupSource = "local"   // a release, a hand-over or a loss in this client
 	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
 	WakeupPoll    WakeupSource = "poll"    // a timer: a message may have been lost, or sent to a waiter that is gone

@@ -67,7 +67,7 @@ func New(t testing.TB, opts ...lock.Option) *Server {
 }
 
 // testOutput is the output of a running test. After the test's end it drops what is written: a Write to t.Output would
-// panic.
+// go to the parent's output, or panic if no parent runs any more.
 type testOutput struct {
 	mu sync.Mutex
 	w  io.Writer // nil: the test has ended

@@ -20,7 +20,7 @@ func Peak(points []Point) int64 {
 		return points[n-1].Calls - points[0].Calls // all points are in one Window
 	}
 	for i, j := 0, 0; j < len(points); i++ {
-		// A distance of up to half a sample less than a Window is close enough.
+		// A distance of up to Every/2 less than a Window is close enough.
 		for j < len(points) && points[j].At.Sub(points[i].At) < Window-Every/2 {
 			j++
 		}

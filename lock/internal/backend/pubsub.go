@@ -231,8 +231,9 @@ func (o ownSlots) has(slot int) bool {
 }
 
 // readOwnSlots reads a node's slots from its reply to CLUSTER NODES: "<id> <address> myself,master - <4 more>
-// <slots>...". A slot that is being moved is also named as "[<slot>-<-<id>]" if it comes, or as "[<slot>->-<id>]" if it
-// leaves. Valkey's atomic migration isn't shown, because it moves all keys of a slot at one moment.
+// <slots>...". The line also has the slots that are being moved: "[<slot>->-<id>]" for one that leaves, which is still
+// among the slots, and "[<slot>-<-<id>]" for one that comes, which isn't yet. Valkey's atomic migration isn't shown,
+// because it moves all keys of a slot at one moment.
 func readOwnSlots(text string) (own ownSlots) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -119,7 +119,7 @@ type cluster struct {
 	loaded atomic.Bool // rdb knows a layout
 	mute   atomic.Bool // the servers don't say which slots they have: an ACL forbids it, or they lack cluster mode
 
-	layout *question // if given: what the layout is now
+	layout *question // if given: asks the program for its layout
 	slots  atomic.Pointer[[]redis.ClusterSlot]
 	ctx    context.Context // for calls of the program's ClusterSlots; ends with the client
 	cancel context.CancelFunc
