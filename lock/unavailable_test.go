@@ -15,6 +15,7 @@ import (
 	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // What a service answers with 503 matches ErrUnavailable, for every operation; what it answers with 409 or 500 doesn't.
@@ -196,4 +197,37 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An error that the head has seen says nothing once the lock was handed over to it: then the lock is held.
+func TestErrUnavailable_NotAfterAHandOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		var failed atomic.Int64
+		c := openTapped(t, redistest.StartFake(t), fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if script.Acquire.IsRunBy(cmd) && down.Load() {
+				failed.Add(1)
+				return io.EOF
+			}
+			return nil
+		}})
+		l := try(t, c.Mutex("job"))
+		next := begin(t.Context(), c.Mutex("job"))
+		waiting(t, c, 1)
+		ctx, leave := context.WithCancel(t.Context())
+		second := begin(ctx, c.Mutex("job"))
+		waiting(t, c, 2)
+		down.Store(true)
+		eventually(t, 2*lock.DefaultLease, func() bool { return failed.Load() == 4 }) // all tries of a question
+		free(t, l)
+		l = granted(t, next)
+		leave()
+		got := <-second
+		mustMatch(t, got.err, lock.ErrHeld)
+		if errors.Is(got.err, lock.ErrUnavailable) {
+			t.Errorf("%v", got.err)
+		}
+		free(t, l)
+	})
 }

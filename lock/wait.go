@@ -280,7 +280,10 @@ func (w *waiter) stopped(cause error) error {
 	var seen HeldError
 	failed := w.failed
 	if w.q != nil { // its head asks for all
-		seen, failed = w.q.seen.HeldError, cmp.Or(failed, w.q.failures.err)
+		seen = w.q.seen.HeldError
+		if replicas := (*ReplicasError)(nil); !errors.As(w.q.failures.err, &replicas) { // which only the head asked for
+			failed = cmp.Or(failed, w.q.failures.err)
+		}
 	}
 	ws.mu.Unlock()
 	held := w.lock.heldError(seen)
