@@ -65,8 +65,10 @@ func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 // Otherwise it returns when ctx ends at the latest.
 //
 // If Redis didn't answer, or refused for a while (READONLY, NOREPLICAS, LOADING and the like), don't repeat the call
-// after the error: the client goes on with it for two minutes. If Redis refused for good (NOPERM, OOM), nothing was
-// counted, and you may repeat the call. A closed client counts nothing down (ErrClosed).
+// after the error: the client goes on with it for two minutes. If Redis refused the first try for good (NOPERM, OOM),
+// nothing was counted, and you may repeat the call. If it refused a later one, after a try without an answer, the client
+// goes on, too: the error then is "<refusal>, after: <the earlier error>". A closed client counts nothing down
+// (ErrClosed).
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
 	return lk.applyRelease(ctx, "count down", func() (*claim, error) {

@@ -135,7 +135,7 @@ func (o *operations) releaseWithRetry(
 		}
 		return err
 	})
-	if err != nil && unclear != nil && !mayGoOn { // it was refused for good, after a try that may have been done
+	if err != nil && unclear != nil && !mayGoOn && refusesAll(err) {
 		err, mayGoOn = &redisfail.RetriedError{Last: err, Before: unclear}, true
 	}
 	if err != nil {
@@ -149,6 +149,13 @@ func (o *operations) releaseWithRetry(
 		return releaseReply{unconfirmed: true, sent: f.sent}, nil
 	}
 	return f, nil
+}
+
+// refusesAll reports whether a final error says nothing of an earlier try of the same call, which may have been done. A
+// script that refuses a value has found no receipt of one.
+func refusesAll(err error) bool {
+	return !redisfail.Classify(err).Unclear &&
+		!redisfail.IsOutOfRange(err) && !redisfail.IsNotInteger(err) && !redisfail.IsWrongType(err)
 }
 
 // releaseParams are the arguments of a release.

@@ -89,8 +89,10 @@ func (s *UnleasedSemaphore) take(ctx context.Context, n int, wait bool) error {
 // a ctx that has ended, and then goes on for one lease at most; otherwise it returns when ctx ends at the latest.
 //
 // If it failed because Redis didn't answer, or is in a state that ends by itself (READONLY, NOREPLICAS, LOADING and the
-// like), don't repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) wasn't
-// done, and may be repeated. A closed client gives nothing back (ErrClosed): call Release before Close.
+// like), don't repeat it: the client goes on with it for two minutes. What Redis refused for good at the first try
+// (NOPERM, OOM) wasn't done, and may be repeated. If it refused a later try, after one without an answer, the client
+// goes on, too: the error then is "<refusal>, after: <the earlier error>". A closed client gives nothing back
+// (ErrClosed): call Release before Close.
 func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.applyRelease(ctx, "release", func() (*claim, error) {
