@@ -33,6 +33,7 @@ type Call struct {
 	acked          int
 	sent           time.Time
 	lateWriteUntil time.Time
+	slack          atomic.Int64 // of the node's Clock at sending, a Duration; a caller that leaves may read it
 }
 
 // Reply is what is known of a call after it has ended or its caller has left.
@@ -69,6 +70,7 @@ func (d *Dispatcher) NewCall(purpose telemetry.Purpose) *Call {
 	c.WriteTimeout, c.Owner, c.Replicas = 0, nil, 0
 	c.sent, c.lateWriteUntil, c.value, c.acked, c.err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)
+	c.slack.Store(0)
 	return c
 }
 
@@ -118,7 +120,9 @@ func (c *Call) stamp(now time.Time) {
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end
 		}
+		slack := c.node.Clock.ahead() // the server's clock may be behind At by that
 		c.SetNotAfter(c.node.Clock.At(until))
-		c.lateWriteUntil = until.Add(c.node.Clock.ahead()) // the server's clock may be behind At by that
+		c.slack.Store(int64(slack))
+		c.lateWriteUntil = until.Add(slack)
 	}
 }

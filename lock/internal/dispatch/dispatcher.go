@@ -171,10 +171,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 	}
 	reply.MayHaveRun = unowned // a worker may still have c
 	if writeTimeout > 0 {      // it may have been sent, at the latest now
-		reply.LateWriteUntil = time.Now().Add(writeTimeout)
-		if c.node != nil {
-			reply.LateWriteUntil = reply.LateWriteUntil.Add(c.node.Clock.ahead())
-		}
+		reply.LateWriteUntil = time.Now().Add(writeTimeout + time.Duration(c.slack.Load()))
 	}
 	return reply, err
 }
