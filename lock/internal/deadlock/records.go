@@ -105,22 +105,27 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	return nil
 }
 
-// change returns what makes the hash have texts. If that took several calls, the first would refresh fields that others
-// have yet to change. So all fields are replaced then.
+// change returns what makes the hash have texts. Its first call must make all changes of fields that are there, because
+// it refreshes them. If they are too many for a call, all fields are replaced.
 func (r *records) change(texts map[string]string) (change script.WaitsChange) {
+	var added []string
 	for field := range r.written {
 		if _, still := texts[field]; !still {
 			change.Remove = append(change.Remove, field)
 		}
 	}
 	for field, text := range texts {
-		if r.written[field] != text {
+		switch before, there := r.written[field]; {
+		case !there:
+			added = append(added, field, text)
+		case before != text:
 			change.Set = append(change.Set, field, text)
 		}
 	}
 	if r.unsure || len(change.Remove) > maxFields || len(change.Set) > 2*maxFields {
 		return replaceAll(texts)
 	}
+	change.Set = append(change.Set, added...)
 	return change
 }
 
@@ -147,8 +152,8 @@ func (r *records) remove(now time.Time, timeout time.Duration) {
 	}
 }
 
-// send makes a change. If it replaces many fields, the first call removes all others, and further calls follow. send
-// reports whether earlier writes were still in the hash.
+// send makes a change. The first call removes fields, and sets the first of those to set; further calls set the others.
+// send reports whether earlier writes were still in the hash.
 func (r *records) send(change script.WaitsChange, now time.Time) (known bool, err error) {
 	known = true
 	for {

@@ -36,5 +36,9 @@ end
 for field in pairs(gone) do
   redis.call('hdel', KEYS[1], field)
 end
-redis.call('pexpire', KEYS[1], ARGV[2])
+local kept = redis.pcall('pexpire', KEYS[1], ARGV[2])
+if type(kept) == 'table' then -- refused: the key would stay
+  redis.call('del', KEYS[1])
+  return kept
+end
 return {known, now}
