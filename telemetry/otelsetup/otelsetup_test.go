@@ -255,7 +255,10 @@ func TestBadSettings(t *testing.T) {
 		{nil, otelsetup.Config{Endpoint: "http://"}, "neither host:port"},
 		{nil, otelsetup.Config{Endpoint: "http://a b"}, "invalid character"},
 		{nil, otelsetup.Config{Endpoint: "unix://user:secret@/x"}, "xxxxx"},
-		{nil, otelsetup.Config{Endpoint: "http://user:secret@host:x"}, `invalid port ":x"`},
+		{nil, otelsetup.Config{Endpoint: "http://user:secret@host:x"}, "@host:x"},
+		{nil, otelsetup.Config{Endpoint: "http://user:secret/!@host"}, "@host"},
+		{nil, otelsetup.Config{Endpoint: "user:secret@host:4317"}, "@host:4317"},
+		{nil, otelsetup.Config{Endpoint: "http://host:x"}, `invalid port ":x"`},
 	} {
 		for _, v := range variables {
 			t.Setenv(v, c.env[v])

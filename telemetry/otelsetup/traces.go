@@ -121,27 +121,35 @@ func parseEndpoint(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, nil //nolint:nilnil // none given
 	}
-	invalid := func(shown string) error {
-		return fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, shown)
+	shown := s
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		shown = "xxxxx" + s[at:] // what precedes may be a password, also where it doesn't parse as one
 	}
+	invalid := func(why string) error { return fmt.Errorf("%w: OTLP endpoint %q: %s", ErrConfig, shown, why) }
+	const neither = "it is neither host:port nor an http or https URL"
 	if !strings.Contains(s, "://") {
 		if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
-			return nil, invalid(s)
+			return nil, invalid(neither)
 		}
 		s = "http://" + s
 	}
 	u, err := url.Parse(s)
-	if whole := (*url.Error)(nil); errors.As(err, &whole) {
-		err = whole.Err // without the URL, in which there may be a password
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: OTLP endpoint: %w", ErrConfig, err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, invalid(u.Redacted())
+	var whole *url.Error
+	switch {
+	case err != nil && strings.Contains(s, "@"):
+		return nil, invalid(neither)
+	case errors.As(err, &whole):
+		return nil, invalid(whole.Err.Error())
+	case err != nil:
+		return nil, invalid(err.Error())
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		return nil, invalid(neither)
 	}
 	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
-		return nil, fmt.Errorf("%w: OTLP endpoint %q: there is no port %s", ErrConfig, u.Redacted(), u.Port())
+		if strings.Contains(s, "@") {
+			return nil, invalid("there is no such port")
+		}
+		return nil, invalid("there is no port " + u.Port())
 	}
 	return u, nil
 }
