@@ -268,7 +268,7 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client) error {
 func graphCalls(u *aclUser) error {
 	a, b := u.name+":a", u.name+":b"
 	graph, opts := lock.WithWaitGraph(100*time.Millisecond), []lock.LockOption{lock.WithDeadlockBreaking(), lock.WithWait(5 * u.lease)}
-	one, two := u.client(graph), u.client(graph)
+	one, two, admin := u.client(graph), u.client(graph), u.admin()
 	var first, second *lock.Lease
 	return inTurn(
 		func() (err error) { first, err = one.Mutex(a).TryLock(u.ctx); return err },
@@ -284,7 +284,7 @@ func graphCalls(u *aclUser) error {
 			err := expected(victim.err, lock.ErrDeadlock)
 			// The lock is still held when the victim leaves the wait set.
 			err = cmp.Or(err, u.until("the victim's cleanup", func() bool {
-				return u.admin().ZCard(u.ctx, "lockdog_wait:{"+a+"}").Val()+u.admin().ZCard(u.ctx, "lockdog_wait:{"+b+"}").Val() < 2
+				return admin.ZCard(u.ctx, "lockdog_wait:{"+a+"}").Val()+admin.ZCard(u.ctx, "lockdog_wait:{"+b+"}").Val() < 2
 			}))
 			if rerr := theirs.Release(context.WithoutCancel(u.ctx)); err == nil {
 				err = rerr
@@ -298,7 +298,7 @@ func graphCalls(u *aclUser) error {
 		func() error {
 			for _, l := range []*lock.Lease{first, second} {
 				random := strings.Split(strings.TrimPrefix(l.Owner(), u.name+":"), "-")[0]
-				if err := u.admin().ZScore(u.ctx, "lockdog:waiting", random).Err(); err != nil {
+				if err := admin.ZScore(u.ctx, "lockdog:waiting", random).Err(); err != nil {
 					return err
 				}
 			}

@@ -64,9 +64,7 @@ func always(string, step) bool { return true }
 // A primary that says nothing for a while is replaced, where there is somebody to do so.
 func ifReplaced(shape string, s step) bool {
 	switch shape {
-	case sentinel, failoverCluster:
-		return s.For > 600*time.Millisecond
-	case cluster:
+	case sentinel, failoverCluster, cluster:
 		return s.For > 1200*time.Millisecond
 	}
 	return false

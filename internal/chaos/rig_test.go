@@ -106,6 +106,7 @@ func startRig(t *testing.T, shape string) *rig {
 		// Else nobody would fail over for ten seconds after the last time.
 		r.tellSentinels(t, "SENTINEL", "SET", redistest.SentinelName, "failover-timeout", "1500")
 		r.tellSentinels(t, "SENTINEL", "SET", redistest.SentinelName, "auth-user", keeper, "auth-pass", keeperPassword)
+		r.demoteAfter(t, demoteSoon)
 	case cluster:
 		r.cluster = redistest.StartCluster(t, 1, append(opts, redistest.WithConfig("cluster-allow-replica-migration", "no"))...)
 		r.cluster.Notice(t)
@@ -150,7 +151,7 @@ func (r *rig) demoteAfter(t *testing.T, d time.Duration) {
 }
 
 const (
-	demoteSoon = 800 * time.Millisecond // as redistest has it
+	demoteSoon = 800 * time.Millisecond // what an idle machine needs
 	demoteLate = 8 * time.Second        // Sentinel's default, to which up to ten seconds come
 )
 
