@@ -66,8 +66,8 @@ func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 //
 // If Redis didn't answer, or refused for a while (READONLY, NOREPLICAS, LOADING and the like), don't repeat the call
 // after the error: the client goes on with it for two minutes. If Redis refused the first try for good (NOPERM, OOM),
-// nothing was counted, and you may repeat the call. If it refused a later one, after a try without an answer, the client
-// goes on, too: the error then is "<refusal>, after: <the earlier error>". A closed client counts nothing down
+// nothing was counted, and you may repeat the call. If it refused a later one, after a try without an answer, the
+// client goes on, too: the error then is "<refusal>, after: <the earlier error>". A closed client counts nothing down
 // (ErrClosed).
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()

@@ -63,8 +63,9 @@ func (r runner) Run() int {
 		code = max(code, 1)
 	}
 	if code == 0 {
-		// Only waits: VerifyTestMain decides. go-redis takes its time to notice that a client was closed while it dialed dead servers: it
-		// tries several times, and a client of Sentinels asks each of them. goleak's own limit is too short for that.
+		// This only waits: VerifyTestMain decides. go-redis takes its time to notice that a client was closed while it
+		// dialed dead servers: it tries several times, and a client of Sentinels asks each of them. goleak's own limit
+		// is too short for that.
 		_ = poll(func(context.Context) error { return goleak.Find(r.opts...) })
 	}
 	return code

@@ -147,8 +147,8 @@ func (c *Client) Decline(owner string) {
 	}
 }
 
-// DeclineAll calls GiveBack for all abandoned claims: each may have been granted its lock, or may still be. It is called
-// as the client closes.
+// DeclineAll calls GiveBack for all abandoned claims: each may have been granted its lock, or may still be. It is
+// called as the client closes.
 func (c *Client) DeclineAll() {
 	for owner := range c.abandoned {
 		c.Decline(owner)
