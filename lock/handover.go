@@ -129,7 +129,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 	after := func() {}
 	left := w.q == nil // it gave up during the release
 	if !left {
-		q.failingSince, q.failures = time.Time{}, failureStreak{}
+		q.answered()
 		q.noteHolder(HeldError{Owner: h.claim.owner, Remaining: w.lock.cfg.ttl()}, h.claim.traceparent)
 		after = ws.leave(w)
 		w.wake()

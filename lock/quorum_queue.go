@@ -163,9 +163,10 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue.q.mu.Unlock()
 }
 
-// noteAnswer notes what a majority has answered to the head: who holds the lock, and the traceparent of the holder's
-// acquire. failed is why there was no such answer.
-func (w *quorumWaiter) noteAnswer(holder *HeldError, traceparent string, failed error) {
+// noteAnswer notes the head's question: what it has seen at the nodes, who holds the lock by the answers of a majority,
+// and the traceparent of that holder's acquire. failed is why no majority has answered.
+func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, traceparent string, failed error) {
+	w.noteNodes(nodes)
 	queue := w.queue
 	queue.q.mu.Lock()
 	if queue.waiters.Front() == w.place {

@@ -149,8 +149,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	t.record.sample.WaitStart(t.m.name)
 	defer t.record.sample.WaitEnd()
 	if polled {
-		w.noteNodes(t.nodes)
-		w.noteAnswer(r.held, r.trace, r.err)
+		w.noteAnswer(t.nodes, r.held, r.trace, r.err)
 	}
 	a := &t.record.acquire
 	a.WaitStart()              // until the acquire ends: its polls are part of the wait
@@ -180,16 +179,14 @@ func (t *quorumTry) lock() (*Lease, error) {
 		switch {
 		case l != nil:
 			held := nodeState{free: time.Now().Add(cfg.ttl())}
-			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)))
-			w.noteAnswer(&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true},
-				t.record.acquire.Traceparent(), nil)
+			w.noteAnswer(slices.Repeat([]nodeState{held}, len(t.m.locks)),
+				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent(), nil)
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
-		w.noteNodes(t.nodes)
-		w.noteAnswer(r.held, r.trace, r.err)
+		w.noteAnswer(t.nodes, r.held, r.trace, r.err)
 	}
 }
 

@@ -160,7 +160,8 @@ func (q *waitQueue) startAsking() headAttempt {
 // they leave with it, but not those that joined after the attempt began: the answer says nothing about them.
 func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
-	q.state, q.failingSince, q.failures = headSleeps, time.Time{}, failureStreak{}
+	q.state = headSleeps
+	q.answered()
 	q.fallback = time.Time{} // the head has got the lock of that release
 	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
 	switch kind := w.lock.kind; {
@@ -189,11 +190,15 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 
 // headRefused notes who holds the lock.
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
-	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, failureStreak{}, v.moving
+	q.state, q.seen.moving = headSleeps, v.moving
+	q.answered()
 	q.ws.set.Decline(v.Owner) // if that is a waiter of ours that has left: its message was lost
 	q.noteHolder(v.holder(), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
+
+// answered notes that Redis has answered: the failures before are over.
+func (q *waitQueue) answered() { q.failingSince, q.failures = time.Time{}, failureStreak{} }
 
 // headFailed notes that the head's attempt has failed.
 func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
