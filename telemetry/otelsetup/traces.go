@@ -1,6 +1,7 @@
 package otelsetup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +122,14 @@ func parseEndpoint(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, nil //nolint:nilnil // none given
 	}
-	shown := s
-	if at := strings.LastIndexByte(s, '@'); at >= 0 {
-		shown = "xxxxx" + s[at:] // what precedes may be a password, also where it doesn't parse as one
+	const neither = "it is neither host:port nor a valid http or https URL"
+	invalid := func(why string) error {
+		shown := s
+		if at := strings.LastIndexByte(s, '@'); at >= 0 { // what precedes may be a password, and why may quote it
+			shown, why = "xxxxx"+s[at:], neither
+		}
+		return fmt.Errorf("%w: OTLP endpoint %q: %s", ErrConfig, shown, why)
 	}
-	invalid := func(why string) error { return fmt.Errorf("%w: OTLP endpoint %q: %s", ErrConfig, shown, why) }
-	const neither = "it is neither host:port nor an http or https URL"
 	if !strings.Contains(s, "://") {
 		if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
 			return nil, invalid(neither)
@@ -134,21 +137,13 @@ func parseEndpoint(s string) (*url.URL, error) {
 		s = "http://" + s
 	}
 	u, err := url.Parse(s)
-	var whole *url.Error
-	switch {
-	case err != nil && strings.Contains(s, "@"):
-		return nil, invalid(neither)
-	case errors.As(err, &whole):
-		return nil, invalid(whole.Err.Error())
-	case err != nil:
-		return nil, invalid(err.Error())
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+	if err != nil {
+		return nil, invalid(cmp.Or(errors.Unwrap(err), err).Error()) // without the URL, which is shown
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, invalid(neither)
 	}
 	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
-		if strings.Contains(s, "@") {
-			return nil, invalid("there is no such port")
-		}
 		return nil, invalid("there is no port " + u.Port())
 	}
 	return u, nil
