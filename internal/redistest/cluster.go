@@ -25,7 +25,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with
-// the test. The options apply to all nodes. None counts as down that is only slow: see [Cluster.Notice].
+// the test. The options apply to all nodes. A node that is only slow doesn't count as down: see [Cluster.Notice].
 func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluster {
 	tb.Helper()
 	cfg := newConfig(append([]Option{

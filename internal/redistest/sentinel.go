@@ -22,8 +22,9 @@ type Sentinel struct {
 	Sentinels []*Server // may be paused, killed and restarted too; their commands aren't counted
 }
 
-// StartSentinel starts them, and waits until every Sentinel knows all others and every replica. They end with the test.
-// The options apply to the data servers. None counts as down that is only slow: see [Sentinel.Notice].
+// StartSentinel starts the servers and the Sentinels, and waits until every Sentinel knows all others and every
+// replica. They end with the test. The options apply to the data servers. A primary that is only slow doesn't count as
+// down: see [Sentinel.Notice].
 func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	tb.Helper()
 	cfg := newConfig(opts)
