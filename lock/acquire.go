@@ -52,7 +52,7 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 // acquireOrJoin joins a lease that ctx carries, or takes the lock for a new lease. Calls to Redis run in sctx, which is
 // ctx with the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
-	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
+	var params acquireParams
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.retakable {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
@@ -68,6 +68,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 			}
 		}
 	}
+	params.sample = lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)
 	claim, v, err := lk.acquireOrWait(sctx, a, wait, params)
 	if err != nil {
 		return nil, err

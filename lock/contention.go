@@ -11,21 +11,25 @@ import (
 const DefaultContentionRate = 10
 
 // WithContentionProfile sets the rate of the contention profile. Each acquire is recorded with probability 1/rate, and
-// the figures are multiplied by rate. 1 records all acquires, 0 none. The default is DefaultContentionRate.
+// counts rate times. If that would be more than about 1,000 a second in this client, fewer are recorded, and each
+// counts for more. 1 records all acquires however many there are, 0 none. The default is DefaultContentionRate.
 //
-// A recorded acquire that doesn't wait costs about 2 µs and, while its lock is held, 450 bytes. The other acquires cost
-// a random number. A client keeps at most 2,000 stacks and 100 names. To see a rare event, set a smaller rate: by
-// default one wait of 10 is recorded on average.
+// A recorded acquire that doesn't wait costs 1.5 to 8 µs and, while its lock is held, 450 bytes. The others cost a
+// random number, and 0.2 µs if they wait. A client keeps at most 2,000 stacks and 100 names.
+//
+// By default one wait of 10 is recorded on average, or fewer in a client with more than 10,000 acquires a second. To see
+// a rare event, set a smaller rate; in such a client only 1 helps.
 func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
 
 // Contention says which code waited for locks, and which code held locks while others waited. Counts and summed times
-// are estimates for all acquires: what was recorded, times Rate. Three figures of ContentionName are no such estimates:
-// Samples and LongestWait aren't multiplied, and Utilization may be cut off. Package lockprofile writes it for pprof.
+// are estimates for all acquires, made from those that were recorded. Three figures of ContentionName are no such
+// estimates: Samples and LongestWait are what was recorded, and Utilization may be cut off. Package lockprofile writes
+// it for pprof.
 type Contention struct {
 	Since, Time time.Time         // from when the client was made until now
-	Rate        int               // of WithContentionProfile; 0: nothing is recorded
+	Rate        int               // of WithContentionProfile: the least that an acquire counts for; 0: none is recorded
 	Stacks      []ContentionStack // at most 2,001, in no order
 	Names       []ContentionName  // the busiest ones, at most 100; those that caused most waiting first
 }
@@ -62,10 +66,10 @@ type ContentionName struct {
 	// Utilization is the share of Window in which this client held the lock, 0 to 1. For a semaphore and for readers it
 	// is the average number of holders.
 	//
-	// It is the recorded time held * Rate / Window, cut off at 1 except for a semaphore and for readers. So with a Rate
-	// above 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold
-	// that lasts for the whole Window is recorded in 1 of 10 cases, and shown as 1 instead of 10; in the other 9 the
-	// lock isn't listed. The more Samples, the smaller the error.
+	// It is the estimated time held / Window, cut off at 1 except for a semaphore and for readers. So with a Rate above
+	// 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold that
+	// lasts for the whole Window is recorded in 1 of 10 cases (fewer if there are many acquires), and shown as 1 instead
+	// of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
 	Utilization float64
 	// Waited is the sum of the waits of this client for the lock. LongestWait is the longest recorded wait.
 	Waited, LongestWait time.Duration

@@ -31,13 +31,13 @@ type name struct {
 	heldBy, awaitedBy majority
 }
 
-// slot is what happened in one period of slotTime, not scaled.
+// slot is what happened in one period of slotTime: estimates for all acquires, but for longest and samples.
 type slot struct {
 	epoch        int64
 	grants       int64
 	held, waited time.Duration
 	longest      time.Duration // the longest wait that ended in it
-	events       int64         // grants and waits
+	samples      int64         // grants and waits
 }
 
 // span is a period that has ended.
@@ -51,8 +51,8 @@ func (p *Profile) epoch(at time.Time) int64 { return int64(at.Sub(p.start) / slo
 
 func (s span) length() time.Duration { return s.to - s.from }
 
-// parts calls f for each slot that the span touches, with the time of the span in that slot. If there are more than
-// slots of them, it takes the last ones.
+// parts calls f for each slot that the span touches, with the time of the span in that slot. Of a longer span than the
+// window it takes the last part.
 func (s span) parts(f func(epoch int64, d time.Duration)) {
 	last := int64(s.to / slotTime)
 	for epoch := max(int64(s.from/slotTime), last-slots+1); epoch <= last; epoch++ {
@@ -68,28 +68,28 @@ func (p *Profile) entry(s *Sample, of string, now time.Time) *name {
 		fall := math.Exp2(-float64(epoch-ns.epoch) * slotTime.Minutes())
 		for _, n := range ns.list {
 			n.weight *= fall
-			n.heldBy.weight = time.Duration(float64(n.heldBy.weight) * fall)
-			n.awaitedBy.weight = time.Duration(float64(n.awaitedBy.weight) * fall)
+			n.heldBy.weight *= fall
+			n.awaitedBy.weight *= fall
 		}
 		ns.epoch = epoch
 	}
-	if n := ns.byName[of]; n != nil {
+	n := ns.byName[of]
+	if n != nil {
 		return n
 	}
-	n := &name{name: of, group: s.site.group, kind: s.site.kind}
 	if len(ns.list) < maxNames {
+		n = &name{}
 		ns.list = append(ns.list, n)
 	} else {
-		least := 0
-		for i, other := range ns.list {
-			if other.weight < ns.list[least].weight {
-				least = i
+		n = ns.list[0]
+		for _, other := range ns.list {
+			if other.weight < n.weight {
+				n = other
 			}
 		}
-		n.weight = ns.list[least].weight
-		delete(ns.byName, ns.list[least].name)
-		ns.list[least] = n
+		delete(ns.byName, n.name)
 	}
+	*n = name{name: of, group: s.site.group, kind: s.site.kind, weight: n.weight}
 	ns.byName[of] = n
 	return n
 }
@@ -102,57 +102,66 @@ func (n *name) slot(epoch int64) *slot {
 	return s
 }
 
-func (n *name) granted(epoch int64) {
-	n.slot(epoch).grants++
-	n.slot(epoch).events++
+// held counts a hold that has ended, and its grant.
+func (n *name) held(s *Sample, t span) {
+	n.group, n.kind = s.site.group, s.site.kind
+	n.weight += s.seconds(t.length())
+	n.heldBy.vote(s, s.contended)
+	granted := int64(t.from / slotTime)
+	t.parts(func(epoch int64, d time.Duration) {
+		at := n.slot(epoch)
+		at.held += s.scaled(d)
+		if epoch == granted {
+			at.grants += s.standsFor
+			at.samples++
+		}
+	})
 }
 
-func (n *name) held(by *site, contended time.Duration, t span) {
-	n.weight += t.length().Seconds()
-	n.heldBy.vote(by, contended)
-	t.parts(func(epoch int64, d time.Duration) { n.slot(epoch).held += d })
-}
-
-func (n *name) waited(by *site, t span) {
-	n.weight += t.length().Seconds()
-	n.awaitedBy.vote(by, t.length())
-	t.parts(func(epoch int64, d time.Duration) { n.slot(epoch).waited += d })
+func (n *name) waited(s *Sample, t span) {
+	n.weight += s.seconds(t.length())
+	n.awaitedBy.vote(s, t.length())
+	t.parts(func(epoch int64, d time.Duration) { n.slot(epoch).waited += s.scaled(d) })
 	last := n.slot(int64(t.to / slotTime))
 	last.longest = max(last.longest, t.length())
-	last.events++
+	last.samples++
 }
 
 // majority is the site with more than half of all votes if there is one, and otherwise any site. A vote counts as much
 // as its duration.
 type majority struct {
 	site   *site
-	weight time.Duration
+	weight float64 // in seconds
 }
 
-func (m *majority) vote(s *site, d time.Duration) {
-	switch {
-	case m.site == s:
-		m.weight += d
-	case d > m.weight:
-		m.site, m.weight = s, d-m.weight
+func (m *majority) vote(s *Sample, d time.Duration) {
+	switch weight := s.seconds(d); {
+	case m.site == s.site:
+		m.weight += weight
+	case weight > m.weight:
+		m.site, m.weight = s.site, weight-m.weight
 	default:
-		m.weight -= d
+		m.weight -= weight
 	}
 }
 
-// Name is what happened in the window to the locks with one name. Its figures are scaled.
+// seconds is scaled without a limit: a lock may be held for years, and the sample stand for many acquires.
+func (s *Sample) seconds(d time.Duration) float64 { return d.Seconds() * float64(s.standsFor) }
+
+// Name is what happened in the window to the locks with one name. Its figures are estimates for all acquires, but for
+// Samples and LongestWait.
 type Name struct {
 	Name, Group, Kind string
 	Window            time.Duration // the period of the other figures
-	Samples           int64         // grants and waits that were sampled; not scaled
+	Samples           int64         // grants and waits that were sampled
 	Grants            int64
 	Held              time.Duration // sum over all holders
 	Waited            time.Duration // sum over all waiters
-	LongestWait       time.Duration // of the sampled waits, including those that go on; not scaled
+	LongestWait       time.Duration // of the sampled waits, including those that go on
 	HeldBy, AwaitedBy *Stack        // of the holds that others waited for, and of the waits: see majority; nil: unknown
 }
 
-// busy is an unfinished Name: its figures aren't scaled, and it has sites instead of stacks.
+// busy is an unfinished Name: it has sites instead of stacks.
 type busy struct {
 	Name
 	heldBy, awaitedBy majority
@@ -177,24 +186,30 @@ func (p *Profile) busy(now time.Time) map[string]*busy {
 			b := of(s.awaited)
 			b.Group, b.Kind = cmp.Or(b.Group, s.site.group), cmp.Or(b.Kind, s.site.kind)
 			took := now.Sub(s.waitingSince)
-			b.Waited += min(took, window)
+			b.Waited += s.scaled(min(took, window))
 			b.LongestWait = max(b.LongestWait, took)
-			b.awaitedBy.vote(s.site, took)
+			b.awaitedBy.vote(s, took)
 			continue
 		}
 		for _, name := range s.names {
 			b := of(name)
 			b.Group, b.Kind = s.site.group, s.site.kind
-			b.Held += min(now.Sub(s.heldSince), window)
-			b.heldBy.vote(s.site, s.contendedFor(now))
+			b.Held += s.scaled(min(now.Sub(s.heldSince), window))
+			if p.epoch(s.heldSince) >= first {
+				b.Grants += s.standsFor
+				b.Samples++
+			}
+			b.heldBy.vote(s, s.contendedFor(now))
 		}
 	}
 	for _, n := range p.names.list {
 		b := of(n.name)
-		b.Group, b.Kind = n.group, n.kind
+		if b.Held == 0 { // otherwise its holder's
+			b.Group, b.Kind = n.group, n.kind
+		}
 		for i := range n.slots {
 			if s := &n.slots[i]; s.epoch >= first {
-				b.Samples += s.events
+				b.Samples += s.samples
 				b.Grants += s.grants
 				b.Held += s.held
 				b.Waited += s.waited
@@ -207,7 +222,7 @@ func (p *Profile) busy(now time.Time) map[string]*busy {
 }
 
 // top returns the names with the most waiting first.
-func top(found map[string]*busy, rate int64, stack func(*site) *Stack) []Name {
+func top(found map[string]*busy, stack func(*site) *Stack) []Name {
 	maps.DeleteFunc(found, func(_ string, b *busy) bool { return b.Samples == 0 && b.Held == 0 && b.Waited == 0 })
 	most := slices.SortedFunc(maps.Values(found), func(a, b *busy) int {
 		return cmp.Or(
@@ -218,9 +233,6 @@ func top(found map[string]*busy, rate int64, stack func(*site) *Stack) []Name {
 	for i := range out {
 		b, n := most[i], &out[i]
 		*n = b.Name
-		n.Grants *= rate
-		n.Held *= time.Duration(rate)
-		n.Waited *= time.Duration(rate)
 		n.HeldBy, n.AwaitedBy = stack(b.heldBy.site), stack(b.awaitedBy.site)
 	}
 	return out

@@ -30,10 +30,13 @@ func TestNamesOfTheLastMinute(t *testing.T) {
 		h.Granted("old")
 		p.Waiters("old", 1)
 		time.Sleep(time.Hour)
+		if n := named(t, p.Snapshot(), "old"); n.Held != n.Window || n.Grants != 0 || n.Samples != 0 {
+			t.Errorf("held since an hour: %+v", n)
+		}
 		p.Waiters("old", -1)
 		h.End()
 		n := named(t, p.Snapshot(), "old")
-		if n.Held != n.Window || n.Window < time.Minute || n.Window > 70*time.Second || n.HeldBy == nil {
+		if n.Held != n.Window || n.Window < time.Minute || n.Window > 70*time.Second || n.HeldBy == nil || n.Grants != 0 {
 			t.Errorf("held for an hour: %+v", n)
 		}
 		time.Sleep(75 * time.Second)
@@ -177,6 +180,34 @@ func TestNameThatIsBusyStill(t *testing.T) {
 		if len(names) != 1 || names[0].Kind != "read" || names[0].Grants != 10 || names[0].Held != 10*time.Second || names[0].Waited != 20*time.Second ||
 			names[0].LongestWait != 2*time.Second || names[0].Samples != 1 {
 			t.Errorf("%+v", names)
+		}
+	})
+}
+
+// The kind and the group of a name are those of the sampled acquire that holds it, if there is one, and not of the last one that did.
+func TestKindOfWhoHoldsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, order := range [][2]string{{"read", "write"}, {"write", "read"}} {
+			p := contention.New(1)
+			hold := func(kind string) *contention.Sample {
+				s := p.Sample("of "+kind, kind)
+				s.Granted("a")
+				time.Sleep(time.Second)
+				return s
+			}
+			hold(order[0]).End()
+			last := hold(order[1])
+			waiter := p.Sample("of "+order[0], order[0])
+			waiter.WaitStart("a")
+			time.Sleep(time.Second)
+			waiter.WaitEnd()
+			for _, when := range []string{"while it is held", "afterwards"} {
+				if n := named(t, p.Snapshot(), "a"); n.Kind != order[1] || n.Group != "of "+order[1] {
+					t.Errorf("%s: %s, %s; want %s", when, n.Kind, n.Group, order[1])
+				}
+				last.End()
+			}
 		}
 	})
 }

@@ -1,16 +1,19 @@
 // Package contention records which lines of code wait for locks, and which hold locks while others wait. It knows
 // neither Redis nor leases: package lock reports what happens, and lock/lockprofile writes pprof's format.
 //
-// A Profile samples each acquire with the probability 1/rate, and multiplies its figures by rate: so they are right on
-// average. All exported methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks
-// and 100 names, besides the sampled acquires that wait or hold now, and the locks with waiters.
+// A Profile samples one of rate acquires, at random, and counts each sample rate times: so its figures are right on
+// average. If that would be more than maxPerSecond samples, it samples fewer, and counts each more often. All exported
+// methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names, besides
+// the sampled acquires that wait or hold now, and the locks with waiters.
 package contention
 
 import (
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,14 +21,20 @@ const (
 	maxStacks = 2000 // combinations of stack, group and kind; all further ones are counted together
 	maxDepth  = 64   // frames of a stack, beginning with the innermost
 	maxNames  = 100
+
+	maxPerSecond = 1000                   // samples, on average; a rate of 1 has no limit
+	pacePeriod   = 100 * time.Millisecond // the shortest time after which the probability is adapted
 )
 
 // Profile is the contention in one client.
 type Profile struct {
 	rate  uint32
+	every atomic.Uint32 // one of so many acquires is sampled now: rate or more
 	start time.Time
 
 	mu     sync.Mutex
+	paced  time.Time // when every was last adapted
+	since  int       // samples since then
 	sites  map[siteKey]*site
 	others site // all stacks after the first maxStacks
 	live   map[*Sample]struct{}
@@ -39,14 +48,14 @@ type siteKey struct {
 	group, kind string
 }
 
-// site is what happened to the acquires of one stack, group and kind. Its counts are not scaled.
+// site is what happened to the acquires of one stack, group and kind.
 type site struct {
 	pcs         []uintptr // nil: many stacks together
 	group, kind string
 	counts
 }
 
-// counts are the figures of a site.
+// counts are the figures of a site: estimates for all of its acquires.
 type counts struct {
 	waits, holds  int64         // how many have begun; only holds during which others waited
 	wait, hold    time.Duration // of holds, only the time while others waited
@@ -64,18 +73,21 @@ func New(rate int) *Profile {
 	if rate == 0 {
 		return nil
 	}
+	now := time.Now()
 	p := &Profile{
-		rate:  uint32(rate),
-		start: time.Now(), sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{},
+		rate: uint32(rate), start: now, paced: now,
+		sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{},
 	}
+	p.every.Store(p.rate)
 	p.names.byName = map[string]*name{}
 	return p
 }
 
 // Sample is one sampled acquire, and the hold that follows from it.
 type Sample struct {
-	p    *Profile
-	site *site
+	p         *Profile
+	site      *site
+	standsFor int64 // how many acquires it counts for
 
 	waitingSince time.Time // zero: it doesn't wait
 	awaited      string
@@ -91,17 +103,28 @@ type Sample struct {
 
 // Sample returns a Sample with the caller's stack for an acquire that begins now; nil if this acquire isn't chosen.
 func (p *Profile) Sample(group, kind string) *Sample {
-	if p == nil || p.rate > 1 && rand.Uint32N(p.rate) != 0 {
+	if p == nil {
 		return nil
 	}
-	return p.sample(group, kind)
+	every := p.every.Load()
+	switch n := rand.Uint32N(every); {
+	case n == 0:
+		return p.sample(group, kind, every)
+	case n < every/p.rate: // only if every was raised: it must fall when there are fewer acquires, and so few samples
+		p.mu.Lock()
+		p.pace(time.Now())
+		p.mu.Unlock()
+	}
+	return nil
 }
 
-func (p *Profile) sample(group, kind string) *Sample {
+func (p *Profile) sample(group, kind string, every uint32) *Sample {
 	key := siteKey{group: group, kind: kind}
 	n := runtime.Callers(3, key.pcs[:]) // without Callers, sample and Sample
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.since++
+	p.pace(time.Now())
 	s := p.sites[key]
 	switch {
 	case s != nil:
@@ -111,8 +134,23 @@ func (p *Profile) sample(group, kind string) *Sample {
 	default:
 		s = &p.others
 	}
-	return &Sample{p: p, site: s}
+	return &Sample{p: p, site: s, standsFor: int64(every)}
 }
+
+// pace adapts every to how fast samples came since it was last adapted. mu must be held.
+func (p *Profile) pace(now time.Time) {
+	took := now.Sub(p.paced)
+	if p.rate == 1 || took < pacePeriod {
+		return
+	}
+	perSecond := float64(p.since) / took.Seconds()
+	every := float64(p.every.Load()) * perSecond / maxPerSecond
+	p.every.Store(uint32(min(max(every, float64(p.rate)), math.MaxInt32)))
+	p.paced, p.since = now, 0
+}
+
+// scaled returns a duration of the sample as the estimate for all acquires of which it is one.
+func (s *Sample) scaled(d time.Duration) time.Duration { return d * time.Duration(s.standsFor) }
 
 // Waiters notes that n more calls wait for a lock of this client, sampled or not; negative: fewer.
 func (p *Profile) Waiters(name string, n int) {
@@ -148,8 +186,8 @@ func (s *Sample) WaitStart(name string) {
 		return
 	}
 	s.waitingSince, s.awaited = time.Now(), name
-	s.site.waits++
-	s.site.waiting++
+	s.site.waits += s.standsFor
+	s.site.waiting += s.standsFor
 	s.p.live[s] = struct{}{}
 }
 
@@ -167,9 +205,9 @@ func (s *Sample) waitEnd(now time.Time) {
 	if s.waitingSince.IsZero() {
 		return
 	}
-	s.site.wait += now.Sub(s.waitingSince)
-	s.site.waiting--
-	s.p.entry(s, s.awaited, now).waited(s.site, s.p.span(s.waitingSince, now))
+	s.site.wait += s.scaled(now.Sub(s.waitingSince))
+	s.site.waiting -= s.standsFor
+	s.p.entry(s, s.awaited, now).waited(s, s.p.span(s.waitingSince, now))
 	s.waitingSince = time.Time{}
 	s.settle()
 }
@@ -188,7 +226,7 @@ func (s *Sample) Granted(names ...string) {
 		return
 	}
 	s.heldSince, s.names = now, slices.Clone(names) // without Clone, calls with a nil Sample would allocate, too
-	s.site.held++
+	s.site.held += s.standsFor
 	p.live[s] = struct{}{}
 	for _, name := range names {
 		l := p.lock(name)
@@ -196,9 +234,6 @@ func (s *Sample) Granted(names ...string) {
 		if l.waiters > 0 {
 			s.contend(now)
 		}
-		e := p.entry(s, name, now)
-		e.kind, e.group = s.site.kind, s.site.group
-		e.granted(p.epoch(now))
 	}
 }
 
@@ -217,7 +252,7 @@ func (s *Sample) OthersWait() {
 	if s.contenders > 0 {
 		s.contendedSince = now
 	}
-	s.site.hold += now.Sub(s.heldSince) - s.contended
+	s.site.hold += s.scaled(now.Sub(s.heldSince) - s.contended)
 	s.contended = now.Sub(s.heldSince)
 }
 
@@ -242,14 +277,14 @@ func (s *Sample) End() {
 		s.contenders = 1
 		s.relax(now)
 	}
-	s.site.held--
+	s.site.held -= s.standsFor
 	for _, name := range s.names {
 		l := p.lock(name)
 		if i := slices.Index(l.holders, s); i >= 0 {
 			l.holders = slices.Delete(l.holders, i, i+1)
 		}
 		p.forget(name, l)
-		p.entry(s, name, now).held(s.site, s.contended, p.span(s.heldSince, now))
+		p.entry(s, name, now).held(s, p.span(s.heldSince, now))
 	}
 	s.heldSince = time.Time{}
 	s.settle()
@@ -267,7 +302,7 @@ func (s *Sample) contend(now time.Time) {
 func (s *Sample) relax(now time.Time) {
 	if s.contenders--; s.contenders == 0 {
 		s.contended += now.Sub(s.contendedSince)
-		s.site.hold += now.Sub(s.contendedSince)
+		s.site.hold += s.scaled(now.Sub(s.contendedSince))
 	}
 }
 
@@ -283,7 +318,7 @@ func (s *Sample) contendedFor(now time.Time) time.Duration {
 func (s *Sample) count() {
 	if !s.counted {
 		s.counted = true
-		s.site.holds++
+		s.site.holds += s.standsFor
 	}
 }
 

@@ -112,6 +112,10 @@ func TestOthersWaitElsewhere(t *testing.T) {
 // A choice by turns would always, or never, look at the same one of two acquires that take turns.
 func TestChoiceIsRandomAndScaled(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, choiceIsRandomAndScaled) // no time passes, so the rate isn't adapted
+}
+
+func choiceIsRandomAndScaled(t *testing.T) {
 	const rate, n = 20, 50_000
 	p := contention.New(rate)
 	for range n {
@@ -130,6 +134,116 @@ func TestChoiceIsRandomAndScaled(t *testing.T) {
 			t.Errorf("%d isn't scaled by %d", got, rate)
 		}
 	}
+}
+
+// Many acquires a second are sampled less often, and the figures stay right: of ten times as many acquires, about as many are sampled. When there are
+// few again, as many are sampled as rate says.
+func TestSamplesPerSecondAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, most = 10, 1000
+		p := contention.New(rate)
+		// sampled makes acquires for half a minute, each of which waits for no time, and returns how many were sampled and how many were counted.
+		sampled := func(perSecond int) (samples, counted int64) {
+			before := find(t, p.Snapshot(), "guilty").Waits
+			for range 30 * 100 {
+				time.Sleep(10 * time.Millisecond)
+				for range perSecond / 100 {
+					if s := guilty(p); s != nil {
+						samples++
+						s.WaitStart("a")
+						s.WaitEnd()
+					}
+				}
+			}
+			return samples, find(t, p.Snapshot(), "guilty").Waits - before
+		}
+		for _, perSecond := range []int{1000, 20_000, 200_000, 1000} {
+			samples, counted := sampled(perSecond)
+			want := float64(30 * min(perSecond/rate, most))
+			if off := float64(samples) - want; math.Abs(off) > want/10 {
+				t.Errorf("%d acquires/s: %d samples; want about %.0f", perSecond, samples, want)
+			}
+			if off := float64(counted)/float64(30*perSecond) - 1; math.Abs(off) > 0.1 {
+				t.Errorf("%d acquires/s: %d counted; want about %d", perSecond, counted, 30*perSecond)
+			}
+		}
+	})
+}
+
+// When hardly any acquires come after very many, as when all wait for one lock, the few are sampled as rate says: soon, also if none was sampled yet.
+func TestFewAcquiresAfterMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, trials, few = 10, 20, 100
+		samples := 0
+		for range trials {
+			p := contention.New(rate)
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				for range 20_000 {
+					guilty(p)
+				}
+			}
+			for range few {
+				time.Sleep(time.Second)
+				if guilty(p) != nil {
+					samples++
+				}
+			}
+		}
+		// About ten acquires come before it is noticed. At a 200th, as before, there would be a quarter of that.
+		if want := trials * (few - 10) / rate; math.Abs(float64(samples-want)) > float64(want)/3 {
+			t.Errorf("%d samples; want about %d", samples, want)
+		}
+	})
+}
+
+// However many acquires a sample stands for, what is told of a name is right.
+func TestFiguresOfManyAcquires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const tick, perTick = 10 * time.Millisecond, 400
+		p := contention.New(10)
+		var waiting, holding []*contention.Sample
+		p.Waiters("a", 1)
+		for range 25 * time.Second / tick { // each waits for a tick, and holds for another
+			time.Sleep(tick)
+			for _, s := range holding {
+				s.End()
+			}
+			for _, s := range waiting {
+				s.Granted("a")
+			}
+			waiting, holding = nil, waiting
+			for range perTick {
+				if s := guilty(p); s != nil {
+					s.WaitStart("a")
+					waiting = append(waiting, s)
+				}
+			}
+		}
+		s := p.Snapshot()
+		n, st := named(t, s, "a"), find(t, s, "guilty")
+		all := float64(perTick) * float64(n.Window/tick)
+		for what, got := range map[string]float64{
+			"grants": float64(n.Grants), "ticks held": float64(n.Held) / float64(tick), "ticks waited": float64(n.Waited) / float64(tick),
+			"waits of the stack": float64(st.Waits), "its ticks waited": float64(st.Wait) / float64(tick),
+			"its contended holds": float64(st.Holds), "its contended ticks": float64(st.Hold) / float64(tick),
+		} {
+			if math.Abs(got/all-1) > 0.1 {
+				t.Errorf("%s: %.0f; want about %.0f", what, got, all)
+			}
+		}
+		for what, got := range map[string]int64{"held": st.Held, "waiting": st.Waiting} {
+			if got < perTick/3 || got > perTick*3 { // of few samples
+				t.Errorf("%s now: %d; want about %d", what, got, perTick)
+			}
+		}
+		if n.Samples > n.Grants/2 {
+			t.Errorf("%d samples for %d grants", n.Samples, n.Grants)
+		}
+	})
 }
 
 func TestOff(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Stack is what happened to the acquires of one stack, group and kind since the profile began. Its figures are scaled,
-// and include the waits and holds that go on.
+// Stack is what happened to the acquires of one stack, group and kind since the profile began: estimates for all
+// acquires, including the waits and holds that go on.
 type Stack struct {
 	Frames        []runtime.Frame // from the caller of lockdog outwards; nil: many stacks together
 	Group, Kind   string
@@ -40,10 +40,10 @@ func (p *Profile) Snapshot() Snapshot {
 	for s := range p.live {
 		c := sum[s.site]
 		if !s.waitingSince.IsZero() {
-			c.wait += now.Sub(s.waitingSince)
+			c.wait += s.scaled(now.Sub(s.waitingSince))
 		}
 		if s.contenders > 0 {
-			c.hold += now.Sub(s.contendedSince)
+			c.hold += s.scaled(now.Sub(s.contendedSince))
 		}
 		sum[s.site] = c
 	}
@@ -60,8 +60,7 @@ func (p *Profile) Snapshot() Snapshot {
 		}
 		return stacks[s]
 	}
-	rate := time.Duration(p.rate)
-	out.Names = top(found, int64(rate), stack)
+	out.Names = top(found, stack)
 	for s, c := range sum {
 		if c == (counts{}) && stacks[s] == nil {
 			continue
@@ -69,8 +68,7 @@ func (p *Profile) Snapshot() Snapshot {
 		o := stack(s)
 		*o = Stack{
 			Frames: frames(s.pcs), Group: s.group, Kind: s.kind,
-			Waits: c.waits * int64(rate), Holds: c.holds * int64(rate), Wait: c.wait * rate, Hold: c.hold * rate,
-			Waiting: c.waiting * int64(rate), Held: c.held * int64(rate),
+			Waits: c.waits, Holds: c.holds, Wait: c.wait, Hold: c.hold, Waiting: c.waiting, Held: c.held,
 		}
 		if c != (counts{}) {
 			out.Stacks = append(out.Stacks, o)
