@@ -24,7 +24,7 @@ func TestCounters(t *testing.T) {
 			for range 1000 {
 				for _, name := range []string{"{a}x", "{a}y", "plain"} {
 					lk := c.Mutex(name).base()
-					if got, want := lk.counter(), script.FenceKey("app:", lk.key); got != want {
+					if got, want := lk.counter, script.FenceKey("app:", lk.key); got != want {
 						t.Errorf("the counter of %s is %s, want %s", name, got, want)
 						return
 					}
@@ -33,7 +33,7 @@ func TestCounters(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if a, b := c.Mutex("{a}x").base().counter(), c.Mutex("plain").base().counter(); a == b {
+	if a, b := c.Mutex("{a}x").base().counter, c.Mutex("plain").base().counter; a == b {
 		t.Errorf("both slots have %s", a)
 	}
 }

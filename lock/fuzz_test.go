@@ -58,6 +58,7 @@ func FuzzNames(f *testing.F) {
 			return // New refuses the prefix
 		}
 		lk := &lock{kind: mutexKind, c: &Client{cfg: clientConfig{prefix: prefix}, receipts: newReceipts()}, key: key, cfg: &lockConfig{}}
+		lk.counter = lk.c.counterOf(key, lk.cfg)
 		for _, beside := range keysBeside(lk.c, name) {
 			if checkName(beside) == nil {
 				t.Errorf("%q has %q beside it, which another lock may be named", key, beside)

@@ -16,6 +16,7 @@ func keysBeside(c *Client, name string) []string {
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, semaphoreKind, unleasedSemaphoreKind, latchKind, quorumKind, multiKind} {
 		for _, cfg := range []*lockConfig{{}, {redissonTokens: true}} {
 			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
+			lk.counter = c.counterOf(lk.key, cfg)
 			keys = append(keys, keysOf(lk, owner)...)
 		}
 	}

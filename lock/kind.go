@@ -101,14 +101,14 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 }
 
 // keys returns the keys of the lock for a script.
-func (lk *lock) keys() script.Lock { return script.Lock{Key: lk.key, Counter: lk.counter()} }
+func (lk *lock) keys() script.Lock { return script.Lock{Key: lk.key, Counter: lk.counter} }
 
-// counter returns the key of the lock's token counter, boxed.
-func (lk *lock) counter() any {
-	if lk.cfg.redissonTokens {
-		return script.JavaCounter(lk.key)
+// counterOf returns the key of the token counter of the lock that is stored at key, boxed.
+func (c *Client) counterOf(key string, cfg *lockConfig) any {
+	if cfg.redissonTokens {
+		return script.JavaCounter(key)
 	}
-	return lk.c.counters.Of(lk.c.cfg.prefix, lk.key)
+	return c.counters.Of(c.cfg.prefix, key)
 }
 
 // member returns the claim's owner as Redis stores it.

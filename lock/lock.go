@@ -22,13 +22,14 @@ type Locker interface {
 
 // lock is what the descriptions of all kinds share: which lock it is, and how to take it.
 type lock struct {
-	c    *Client
-	kind *kind
-	name string
-	key  string // in Redis: the client's prefix and the name
-	cfg  *lockConfig
-	tel  telemetry.Lock
-	err  error // why the name or an option is invalid; nil: all are valid
+	c       *Client
+	kind    *kind
+	name    string
+	key     string // in Redis: the client's prefix and the name
+	counter any    // the key of the token counter, boxed; nil: invalid, or the whole of a Multi or a Quorum
+	cfg     *lockConfig
+	tel     telemetry.Lock
+	err     error // why the name or an option is invalid; nil: all are valid
 }
 
 // describe returns a lock of kind k. An invalid name or option is in its err.
@@ -62,6 +63,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 			ErrInvalid, name, lk.cfg.replicas, lk.cfg.replicaWait, limit)
 		return lk
 	}
+	lk.counter = c.counterOf(lk.key, lk.cfg)
 	lk.tel = c.rec.Lock(name, k.name, lk.cfg.group, lk.cfg.spans)
 	return lk
 }

@@ -75,8 +75,8 @@ func FenceKey(prefix, key string) string {
 	return prefix + fencePart + "{" + hashslot.Tag(hashslot.Of(key)) + "}"
 }
 
-// Counters caches the FenceKey of each slot, boxed: building it for every call would cost as much as the rest of the
-// call. It takes 128 KiB, and about 1 MB more once all slots were used, however many names there are.
+// Counters caches the FenceKey of each slot, boxed: building it for every lock would cost as much as a call. It takes
+// 128 KiB, and about 1 MB more once all slots were used, however many names there are.
 type Counters [hashslot.Count]atomic.Pointer[any]
 
 // Of returns the FenceKey of a key. All calls must have the same prefix.
