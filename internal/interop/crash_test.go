@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	slack = 2 * time.Second      // how long after its lease a waiter has the lock of a crashed holder at the latest
+	slack = 10 * time.Second     // how long after its lease a waiter has the lock of a crashed holder at the latest
 	tick  = 2 * time.Millisecond // Redis counts leases in whole milliseconds
 )
 

@@ -117,7 +117,10 @@ func testFairGivesUp(t *testing.T, r *rig) {
 
 // testFairTurn has the next in the queue be a process that is stopped, when the lock is released. Nobody takes the lock past it.
 func testFairTurn(t *testing.T, r *rig) {
-	const patience = 10 * lease // so long is a place of lockdog's kept
+	const (
+		patience = 10 * lease  // so long is a place of lockdog's kept
+		brief    = time.Second // Redisson gives up a command after 3 s, also if its process was stopped meanwhile
+	)
 	for side, launch := range map[string]func() (*peer, string){
 		"java": func() (*peer, string) { return launchJava(t, r.universal.Addrs, prefix, lease), "fair" },
 		"go":   func() (*peer, string) { return launchGo(t, r.universal.Addrs, patience), "fair" },
@@ -136,7 +139,7 @@ func testFairTurn(t *testing.T, r *rig) {
 				t.Errorf("TryLock: %v, want nobody in it", held)
 			}
 			theirs.says(t, false, "a", "tryLock")
-			_, err := k.open(r.locks, t.Name(), lock.WithWait(lease/2)).take(t.Context(), true)
+			_, err := k.open(r.locks, t.Name(), lock.WithWait(brief)).take(t.Context(), true)
 			if !errors.Is(err, lock.ErrHeld) {
 				t.Fatalf("Lock: %v, want ErrHeld", err)
 			}

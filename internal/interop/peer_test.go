@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	startLimit = 60 * time.Second // from the start of a process until it is ready: a JVM without a free core
-	callLimit  = 30 * time.Second // until a call is answered, unless it has to wait for longer
+	startLimit = 2 * time.Minute // from the start of a process until it is ready: a JVM without a free core
+	callLimit  = 2 * time.Minute // until a call is answered, unless it has to wait for longer
 )
 
 // peer is another process that takes locks as it is told: a JVM with Redisson, or a child of ours. Both speak the

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	lease  = 1500 * time.Millisecond // of watchdogs on both sides
-	prefix = "shop:"                 // of WithKeyPrefix here and of the NameMapper there
+	lease  = 6 * time.Second // of watchdogs on both sides: a machine with other work stops a process for a second or two
+	prefix = "shop:"         // of WithKeyPrefix here and of the NameMapper there
 )
 
 // rig is one Redis with a client of each side.

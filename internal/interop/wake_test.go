@@ -18,7 +18,6 @@ const (
 	wakeWithin = 100 * time.Millisecond // what a waiter of the other side is promised
 	// Few of those rounds may be later: the machine that runs this has other work, and stops a process now and then.
 	wakeOutliers = wakeRounds / 3
-	wakeOutlier  = 3 * time.Second
 )
 
 // names of locks differ in how the channel of their release is named.
@@ -87,8 +86,8 @@ func judgeWakes(t *testing.T, what string, took []time.Duration) {
 	slices.Sort(took)
 	worst := took[len(took)-1]
 	t.Logf("%s: woken within %v (median of %d), %v (worst)", what, round(took[len(took)/2]), len(took), round(worst))
-	if took[len(took)-1-wakeOutliers] > wakeWithin || worst > wakeOutlier {
-		t.Errorf("%s: woken after %v, want all but %d within %v and those within %v", what, took, wakeOutliers, wakeWithin, wakeOutlier)
+	if took[len(took)-1-wakeOutliers] > wakeWithin {
+		t.Errorf("%s: woken after %v, want all but %d within %v", what, took, wakeOutliers, wakeWithin)
 	}
 }
 
