@@ -253,6 +253,7 @@ func (p *graphPrinter) lock(of string, depth int) {
 	}
 	p.done[of] = true
 	p.line(depth, "%s %s", name(of), p.held(waits[0]))
+	left := 0
 	for n, i := range waits {
 		w := &p.g.Waits[i]
 		var behind []string
@@ -262,6 +263,7 @@ func (p *graphPrinter) lock(of string, depth int) {
 			}
 		}
 		if n >= mostShown && len(behind) == 0 && !p.stuck[i] {
+			left++
 			continue
 		}
 		line := fmt.Sprintf("%s waits for %s", text.Owner(w.Waiter, w.ClientID, false), text.Age(w.Since, p.now))
@@ -276,8 +278,8 @@ func (p *graphPrinter) lock(of string, depth int) {
 			p.lock(name, depth+2)
 		}
 	}
-	if left := len(waits) - mostShown; left > 0 {
-		p.line(depth+1, "%d wait in all; lines of some are left out, --json has them", len(waits))
+	if left > 0 {
+		p.line(depth+1, "and %d more, which hold no lock that others wait for: --json has them", left)
 	}
 }
 

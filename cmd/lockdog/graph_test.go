@@ -129,8 +129,23 @@ func TestGraphOfManyWaits(t *testing.T) {
 		record(t, rdb, fmt.Sprintf("web/%d", i), 1000+i, "busy", "")
 	}
 	r := lockdog(t, server.Addr(), nil, "graph")
-	r.want(t, 0, "200 wait in all", "")
+	r.want(t, 0, fmt.Sprintf("and %d more", 200-mostShown), "")
 	if n := strings.Count(r.stdout, "\n"); n != mostShown+2 {
 		t.Errorf("%d lines:\n%s", n, r.stdout)
+	}
+
+	// Those that hold a lock for which others wait all have lines.
+	server = redistest.Start(t)
+	rdb = server.Client(t)
+	hold(t, rdb, "busy")
+	for i := range mostShown + 1 {
+		name := fmt.Sprintf("behind:%02d", i)
+		record(t, rdb, fmt.Sprintf("web/%d", i), 1000+10*i, "busy", name)
+		record(t, rdb, fmt.Sprintf("job/%d", i), 2000+10*i, name, "")
+	}
+	r = lockdog(t, server.Addr(), nil, "graph")
+	r.want(t, 0, "job/20", "")
+	if strings.Contains(r.stdout, "more") {
+		t.Errorf("none is left out, but:\n%s", r.stdout)
 	}
 }
