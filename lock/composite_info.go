@@ -63,7 +63,8 @@ func (all composites) of(cl *compositeLease) *CompositeInfo {
 	return all[cl.id]
 }
 
-// addWaiter adds the info of a waiter to the composite that it waits for, if any.
+// addWaiter sets info.Composite to the composite that a waiter waits for, if any. The info of a Multi's waiter also
+// goes into the composite. That of a Quorum's is replaced by what the composite knows of its node.
 func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	if w.quorum != nil {
 		c := all[w.quorum.id]

@@ -154,8 +154,9 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	return m
 }
 
-// TryLock takes the lock if a majority of the nodes grants it. Otherwise it fails at once: with a *HeldError, which
-// matches ErrHeld, if a majority has answered, or else with the outcome at each node.
+// TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails at once: with
+// a *HeldError, which matches ErrHeld, if a majority has answered and at least one of them refused; or else with what
+// failed at which node.
 //
 // Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }

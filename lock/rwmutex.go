@@ -34,10 +34,10 @@ var (
 // A waiting writer keeps new readers out. So it gets the lock when the current holders have left, however many readers
 // come later. If the writer dies, readers are kept out for one lease at most. When a writer leaves, the lock is open to
 // all waiters. If a reader is the first, all readers that have waited since before the writer left enter with it, also
-// past waiting writers. So neither side starves the other. Redis and the network decide the order of writers, and
-// whether the next is a writer or the readers. Within a client all wait in one queue, in the order of their calls.
-// TryLock and TryRLock may overtake that queue, but TryRLock doesn't get past a writer whose wait Redis knows: one who
-// is the first in its client's queue, and has asked twice.
+// past waiting writers of other clients. So neither side starves the other. Redis and the network decide the order of
+// writers, and whether the next is a writer or the readers. Within a client all wait in one queue, in the order of
+// their calls, also a reader behind a writer. TryLock and TryRLock may overtake that queue, but TryRLock doesn't get
+// past a writer whose wait Redis knows: one who is the first in its client's queue, and has asked from there.
 //
 // Redisson's readers don't follow these rules: they enter whenever another reader is in. If they overlap all the time,
 // they starve writers, Go's as well as Java's. And when Redisson's writer becomes a reader, it publishes nothing:
@@ -55,7 +55,7 @@ var (
 //
 // # What it costs
 //
-// Taking and releasing is one call each, and a renewal is one more key, as for a Mutex. There is no hand-over within a
+// Taking and releasing is one call each, and renewals share calls, as for a Mutex. There is no hand-over within a
 // client. The work of Redis for the release of a read lease, and for a writer that is refused, grows with the readers
 // up to 64, by about 3 µs each, and no further.
 //

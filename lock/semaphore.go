@@ -28,7 +28,8 @@ var semaphoreKind = &kind{
 //
 //   - As many leases live at one time as there are permits, also several of one caller. There is no ErrDeadlock, and
 //     WithReentrancy has no effect.
-//   - If a Lease is lost, its permit may be free. The cause is always CauseMissing if the permit has gone from Redis.
+//   - The cause of a loss doesn't say who has the permit: it is CauseMissing whether the permit is free by now, another
+//     holder has it, or the semaphore was deleted.
 //   - Nobody can see who holds the permits: HeldError has no Owner.
 //   - Nothing is handed over within a process.
 //

@@ -13,7 +13,7 @@ import (
 type RenewalEvent struct {
 	Start, End time.Time // of the attempt
 	Outcome    Outcome   // of the attempt
-	Err        error     // with RenewalError
+	Err        error     // with RenewalError, and with RenewalTaken by something that is no lock
 	ErrType    ErrorType // with RenewalError
 	Attempt    int       // 1; more for a retry of the same renewal
 

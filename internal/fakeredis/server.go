@@ -51,7 +51,8 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve serves a connection until Close. If the server is closed, it closes the connection and returns false.
+// Serve begins to serve a connection, until the client or Close ends it, and returns true. If the server is closed,
+// Serve closes the connection and returns false.
 func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

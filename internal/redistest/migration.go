@@ -73,8 +73,9 @@ func (m *Migration) Finish(tb testing.TB) {
 	// The new owner comes first: otherwise nobody would own the slot for a moment.
 	var errs []error
 	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
+		// Only primaries are told. Replicas hear of the new owner from other nodes.
 		if info, err := s.info(ctx, "replication"); err != nil || info["role"] != "master" {
-			errs = append(errs, err) // replicas learn it from their primaries
+			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())

@@ -59,8 +59,8 @@ func (b *bench) print(out io.Writer) error {
 	return nil
 }
 
-// row returns a peer's line: its ratio to the base, and its figures. The figure of that ratio also has its minimum and
-// maximum of all rounds.
+// row returns a peer's line: its name; if the workload has a base, its key figure divided by that of the base; and all
+// figures. The key figure also has its minimum and maximum of all rounds.
 func (b *bench) row(w *workload, name string) []string {
 	rounds := b.rounds[w.name][name]
 	cells := []string{name}

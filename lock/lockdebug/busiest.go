@@ -38,7 +38,8 @@ func lineOf(frames []runtime.Frame) string {
 	return fmt.Sprintf("%s %s:%d", frames[0].Function, frames[0].File, frames[0].Line)
 }
 
-// busiest returns the names that caused most waiting, separately for each client.
+// busiest returns the names with most waiting that match the query, maxBusiest at most in all. A name that several
+// clients know has an entry for each.
 func (v *view) busiest() []*busy {
 	out := []*busy{}
 	for _, c := range v.clients {

@@ -150,7 +150,8 @@
 // A client remembers the last 1,000 leases that were lost, canceled or closed. If these don't reach back an hour, the
 // page says so, and ended_since has the time.
 //
-// The list busiest has the locks with most waiting in about the last minute, at most 100, separately for each client.
+// The list busiest has the locks with most waiting in about the last minute, at most 100. A lock that several clients
+// know has an entry for each.
 // Its figures are estimates from samples: see [lock.WithContentionProfile]. q and group apply to it.
 //
 //	busiest  a list of objects, most waiting time first:

@@ -29,10 +29,10 @@ type Options struct {
 	// fragment. If it is invalid, there are no links, and the page and the JSON say why. Empty: no links.
 	TraceURL string
 
-	// RedactName, if not nil, returns the text to show instead of a lock's name, such as a hash, or the part before the
-	// customer. It applies to the page and to the JSON, including the text of errors. It is called with each name of a
-	// Multi, and must always return the same text for the same name. Filters and sorting use the redacted text. It may
-	// be called concurrently.
+	// RedactName, if not nil, returns the text to show instead of a lock's name: for "invoice:<customer>", for example,
+	// "invoice:" and a hash of the customer. It applies to the page and to the JSON, including the text of errors. It is
+	// called with each name of a Multi, and must always return the same text for the same name. Filters and sorting use
+	// the redacted text. It may be called concurrently.
 	//
 	// Groups aren't redacted: metrics have them too.
 	RedactName func(name string) string

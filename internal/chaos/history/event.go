@@ -67,7 +67,7 @@ const (
 	WhyCanceled = "canceled" // followed by a colon and the reason
 	WhyReleased = "released"
 	WhyStale    = "stale"  // the store refused a write
-	WhyError    = "error:" // followed by the kind of error
+	WhyError    = "error:" // followed by the error's text, or its beginning
 	WhyDeadlock = "deadlock"
 	WhyYes      = "true"  // it was held, and isn't any more
 	WhyNo       = "false" // nobody held it

@@ -77,8 +77,9 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 	return found, excused
 }
 
-// mayFall reports whether a token may be smaller than an earlier one by this much: at most by how far a server's clock
-// stepped back, and only if Redis also lost the largest token, from which it continues.
+// mayFall reports whether a token may be smaller than an earlier one by this much. That takes two things: Redis lost
+// the largest token, as the next one is larger than that whatever the clock says; and the servers' time went back, by
+// at least as much.
 func (h *History) mayFall(by int64) bool {
 	return h.Back && h.Lost && time.Duration(by)*time.Microsecond <= h.Behind
 }

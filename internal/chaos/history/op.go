@@ -60,8 +60,8 @@ type History struct {
 	Wheres    map[int][]Event // by process
 	Lost      bool            // Redis may have lost writes at all
 	Forces    map[string][]Force
-	Back      bool          // a server's clock stepped backwards
-	Behind    time.Duration // by how much, in total
+	Back      bool          // the servers' time went back: a clock stepped, or a failover left a server that was ahead
+	Behind    time.Duration // by how much at most, in total
 	Silence   Time          // end of the last fault in which connections died silently
 	Settle    Time          // end of the last fault; 0: faults never ended
 	End       Time          // of the last event

@@ -126,12 +126,13 @@ func (s *subscriber) warn(err error) {
 	}
 }
 
-// wanted reports whether there are subscriptions. If not, run must end.
+// wanted reports whether run must go on: there are subscriptions, and the Mux isn't closed. First it moves the
+// subscriptions that live elsewhere by now.
 func (s *subscriber) wanted() bool {
 	m := s.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.relocate(s) // a failover may have moved some
+	m.relocate(s)
 	s.running = len(s.subs) > 0 && m.ctx.Err() == nil
 	return s.running
 }

@@ -14,7 +14,7 @@ var (
 	// ErrElsewhere is the outcome of a renewal, or of connecting, at a server where the lock no longer lives. Nothing
 	// was sent, or the server was replaced during the call.
 	ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
-	// ErrClosed is the outcome of a call after Client.Close.
+	// ErrClosed is the outcome of a call that came after Client.Close, or that Close ended.
 	ErrClosed = errors.New("lockdog: client closed")
 )
 

@@ -87,7 +87,7 @@ func (t *Tracker) addWaits(look Look, now map[string]Seen) {
 		was, known := t.known[key]
 		switch {
 		case is.Unseen: // counted when it is seen again
-		case !known && t.complete.IsZero(): // no earlier look: we saw none of the time that the waiters have waited
+		case !known && t.complete.IsZero(): // no complete look before: unknown how long they have waited
 			t.waits.add(is.Name, 0, is.Waiting, 0)
 		case !known:
 			t.waits.add(is.Name, 0, is.Waiting, is.At.Sub(t.complete))
