@@ -191,7 +191,8 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// formLease makes the lease from the votes of a majority, granted. in are all votes that have come.
+// formLease makes the lease from the votes of a majority, granted. in are all votes that have come. If clients that are
+// closing leave too few members, it returns nil, nil, and the votes of these clients in in are ErrClosed.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -213,6 +214,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	for _, v := range granted {
 		if !t.admit(cl, token, v) {
 			cl.dropPending()
+			in[slices.IndexFunc(in, func(of vote) bool { return of.node == v.node })].err = ErrClosed
 		}
 	}
 	if len(cl.all()) < need {
@@ -221,7 +223,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 			t.acquires[v.node].Fail(telemetry.AcquireCanceled, ErrClosed)
 			t.startNodeAcquire(v.node)
 		}
-		return nil, ErrClosed
+		return nil, nil
 	}
 	t.record.granted(cl)
 	t.unfollow() // pending nodes may join even if the caller's ctx ends now

@@ -304,6 +304,34 @@ func TestQuorumClosedAsItGrants(t *testing.T) {
 	})
 }
 
+// If that leaves too few nodes for a lease, one client that closes is one node without an answer that counts: TryLock isn't closed.
+func TestQuorumClosedAsItGrants_TryLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a, b := ns.quorum(lock.WithLease(2*steady)), ns.quorum(lock.WithLease(2*steady))
+		free(t, a.everywhere(t, a.Mutex("before"))) // the servers know the scripts
+		other := try(t, b.clients[2].Mutex("job"))
+		ns.wires[1].set(redistest.When(redistest.Down, redistest.Delay(100*time.Millisecond)))
+		got := make(chan error, 1)
+		go func() {
+			_, err := a.Mutex("job").TryLock(t.Context())
+			got <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		closed := make(chan error, 1)
+		go func() { closed <- a.clients[1].Close(t.Context()) }()
+		err := await(t, "TryLock", got)
+		mustMatch(t, err, lock.ErrHeld)
+		if errors.Is(err, lock.ErrClosed) {
+			t.Errorf("%v; two of three clients are open", err)
+		}
+		must(t, "Close", await(t, "Close", closed))
+		free(t, other)
+		ns.mustBeFree("job")
+	})
+}
+
 // A client that closes waits for holders to release what it has. Whoever has lost the lease elsewhere won't: then it is renewed no more.
 func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
