@@ -45,7 +45,7 @@ type reading struct {
 // refusedError says that the server refused to read some keys.
 type refusedError struct {
 	keys  int
-	first string
+	first string // the lock's name, so that the debug page can redact it
 	err   error
 }
 
@@ -84,7 +84,7 @@ func (r *Reader) read(
 			}
 		case !errors.Is(one.err, ErrNotALock):
 			if refused.keys++; refused.keys == 1 {
-				refused.first, refused.err = one.Key, one.err
+				refused.first, refused.err = one.Name, one.err
 			}
 		case all:
 			return nil, one.err

@@ -242,6 +242,9 @@ func TestRefusals(t *testing.T) {
 	if got := names(locks); !slices.Equal(got, every) || len(errs) != 1 || !strings.Contains(errs[0].Error(), "NOPERM") || !strings.Contains(errs[0].Error(), "2 keys") {
 		t.Errorf("%q, %v", got, errs)
 	}
+	if text := errs[0].Error(); !strings.Contains(text, `"foreign`) || strings.Contains(text, "app:") {
+		t.Errorf("%s; it should name a lock, without the prefix", text)
+	}
 	part.wantList("o*", every...)
 	if _, err := part.reader.Look(t.Context(), "foreign1"); err == nil || errors.Is(err, fleet.ErrNotALock) || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("%v", err)
