@@ -73,7 +73,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if err != nil {
 		return nil, err
 	}
-	if g := lk.newGrant(ctx, a, claim, &v); g != nil {
+	if g := lk.startGrant(ctx, a, claim, &v); g != nil {
 		g.profile(params.sample)
 		return &g.first, nil
 	}

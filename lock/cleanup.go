@@ -29,9 +29,9 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// wakeAllAfter wakes all waiters after a pause if the lock is free then: a release that finds nothing to release does
-// that. If the claim has been granted the lock since, the lock is given back.
-func (cl *claim) wakeAllAfter(pause time.Duration) {
+// releaseAgainAfter releases the claim's lock after a pause: gives it back if the claim has been granted it since. If the
+// lock is free then, the release wakes all waiters.
+func (cl *claim) releaseAgainAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
 

@@ -211,7 +211,7 @@ func (c *Client) Close(ctx context.Context) error {
 		left := c.gate.shut()
 		close(c.closing)
 		c.waits.wakeTracked()
-		c.grants.each(func(g *grant) { g.closing() })
+		c.grants.each(func(g *grant) { g.cancelForClose() })
 		c.shutdown(ctx, left)
 		close(c.closed)
 	}
@@ -225,7 +225,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-left:
 	case <-ctx.Done():
 	}
-	c.grants.each(func(g *grant) { g.closing() }) // grants whose reply came after the first round
+	c.grants.each(func(g *grant) { g.cancelForClose() }) // grants whose reply came after the first round
 	within(ctx, c.graph.Close)
 	c.awaitReleases(ctx)
 	c.waits.declineAll()

@@ -70,7 +70,7 @@ func (cl *compositeLease) add(g *grant, l *Lease) bool {
 	if l.cause != nil { // its context ended before it was a member
 		cl.memberCanceled(l, l.cause)
 	}
-	if err := g.end(); err != nil {
+	if err := g.endErr(); err != nil {
 		cl.memberEnded(l, err)
 	}
 	return true
@@ -281,9 +281,9 @@ func (cl *compositeLease) grants(_ *Lease, f func(grantHandle)) {
 	}
 }
 
-func (cl *compositeLease) check() {
+func (cl *compositeLease) loseIfExpired() {
 	for _, m := range cl.all() {
-		m.g.check()
+		m.g.loseIfExpired()
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // releaseLease releases all members.
 func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
-	cl.check()
+	cl.loseIfExpired()
 	cl.mu.Lock()
 	if cl.released {
 		cl.mu.Unlock()

@@ -17,8 +17,8 @@ const DefaultContentionRate = 10
 // A recorded acquire that doesn't wait costs 1.5 to 8 µs and, while its lock is held, 450 bytes. The others cost a
 // random number, and 0.2 µs if they wait. A client keeps at most 2,000 stacks and 100 names.
 //
-// By default one wait of 10 is recorded on average, or fewer in a client with more than 10,000 acquires a second. To see
-// a rare event, set a smaller rate; in such a client only 1 helps.
+// By default one wait of 10 is recorded on average, or fewer in a client with more than 10,000 acquires a second. To
+// see a rare event, set a smaller rate; in such a client only 1 helps.
 func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
@@ -144,8 +144,8 @@ func (r *record) profile() {
 	r.sample.Granted(names...)
 }
 
-// othersWait notes in the profile that the release of the grant has found waiters in other clients.
-func (g *grant) othersWait() {
+// noteOthersWait notes in the profile that the release of the grant has found waiters in other clients.
+func (g *grant) noteOthersWait() {
 	if g.client().profile == nil {
 		return
 	}

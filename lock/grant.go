@@ -49,8 +49,8 @@ const (
 	grantEnded
 )
 
-// newGrant returns the grant of a claim that Redis has granted, and starts its renewal. nil: the client is closing.
-func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
+// startGrant returns the grant of a claim that Redis has granted, and starts its renewal. nil: the client is closing.
+func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
 	if lk.c.isClosing() {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 // cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason.
 func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
-	if g.state != grantHeld || g.end() != nil {
+	if g.state != grantHeld || g.endErr() != nil {
 		g.mu.Unlock()
 		return
 	}
@@ -99,8 +99,8 @@ func (g *grant) cancel(err *CanceledError) {
 // stopRenewal stops the renewals. The watchdog still watches the deadline.
 func (g *grant) stopRenewal() { g.client().renewer.StopRenewal(&g.wd) }
 
-// closing cancels the grant because the client closes.
-func (g *grant) closing() {
+// cancelForClose cancels the grant because the client closes.
+func (g *grant) cancelForClose() {
 	g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
@@ -153,7 +153,7 @@ func (g *grant) finish(err error) {
 		l.endContext(err)
 		l.closeEnded()
 		if l.composite != nil {
-			l.composite.memberEnded(l, g.end())
+			l.composite.memberEnded(l, g.endErr())
 		}
 	}
 	sample := g.extra().sample
@@ -178,7 +178,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
 	}
 	g.mu.Lock()
-	if g.end() != nil {
+	if g.endErr() != nil {
 		g.mu.Unlock()
 		return
 	}
@@ -217,8 +217,8 @@ func (g *grant) noteForced(by string) {
 	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
 }
 
-// check ends the grant if it has expired by the clock.
-func (g *grant) check() {
+// loseIfExpired ends the grant if it has expired by the clock.
+func (g *grant) loseIfExpired() {
 	if g.client().renewer.Check(&g.wd) {
 		return
 	}
@@ -231,7 +231,7 @@ func (g *grant) check() {
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.end()
+	return g.endErr()
 }
 
 // releaseInRedis releases the lock in Redis, after dropHandle has stopped the renewal.
@@ -259,7 +259,7 @@ func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 // finishRelease ends the grant with the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
 	if f.OthersWait || f.PassedOn {
-		g.othersWait()
+		g.noteOthersWait()
 	}
 	g.client().waits.outlived(g.claim)
 	// A delayed acquire of the claim may take the lock again. With WithMinHold the entry has to stay.

@@ -48,8 +48,9 @@ func (g *grant) ensureExtra() *grantExtra {
 	return g.extras
 }
 
-// end returns how the grant has ended, nil while it lives. A loss shows here before grantEnded does. mu must be held.
-func (g *grant) end() error {
+// endErr returns how the grant has ended, nil while it lives. A loss shows here before grantEnded does. mu must be
+// held.
+func (g *grant) endErr() error {
 	if err := g.extra().err; err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (g *grant) grants(l *Lease, f func(grantHandle)) { f(grantHandle{l, g}) }
 func (g *grant) handleMu() *sync.Mutex { return &g.mu }
 
 func (g *grant) handleErr(l *Lease) error {
-	if err := g.end(); err != nil {
+	if err := g.endErr(); err != nil {
 		return err
 	}
 	if g.handleReleased(l) {
@@ -102,7 +102,7 @@ func (h grantHandle) only() bool {
 
 // joinable reports whether the lease may be joined: it isn't released, and its grant is neither canceled nor ended.
 func (h grantHandle) joinable() bool {
-	h.g.check()
+	h.g.loseIfExpired()
 	h.g.mu.Lock()
 	defer h.g.mu.Unlock()
 	return h.g.state == grantHeld && !h.g.handleReleased(h.Lease)
@@ -230,7 +230,7 @@ func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
 // dropHandle ends one handle. With the last handle it stops the renewal, too, and reports true: the lock has to be
 // released in Redis.
 func (g *grant) dropHandle(l *Lease) (last bool, err error) {
-	g.check()
+	g.loseIfExpired()
 	g.mu.Lock()
 	if g.handleReleased(l) {
 		g.mu.Unlock()
@@ -242,7 +242,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 		g.extras.joined = slices.DeleteFunc(g.extras.joined, func(o *Lease) bool { return o == l })
 	}
 	l.closeEnded()
-	if err := g.end(); err != nil {
+	if err := g.endErr(); err != nil {
 		unused := g.firstReleased && len(g.extra().joined) == 0
 		g.mu.Unlock()
 		if unused {
@@ -263,7 +263,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.mu.Unlock()
 
 	if !g.client().renewer.Remove(&g.wd) { // the watchdog has found a loss before
-		g.check()
+		g.loseIfExpired()
 		err := g.ended()
 		g.skipTakeoverDelay(err)
 		return false, err

@@ -62,8 +62,8 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	return g.hold.Since().Add(next)
 }
 
-// unlimited switches off WithMaxHold and WithHeartbeat: the lock of the Multi that is taken last enforces them.
-func (g *grant) unlimited() {
+// dropLimits switches off WithMaxHold and WithHeartbeat: the lock of the Multi that is taken last enforces them.
+func (g *grant) dropLimits() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ensureExtra().unlimited = true

@@ -39,7 +39,7 @@ func (ws *waitQueues) handOverOrRelease(
 		ws.wake(g.lock.key) // the waiters ask again, and learn how long it stays taken
 		return f, err
 	}
-	next, q, entries, tellHead := ws.nextWaiter(g.lock)
+	next, q, entries, tellHead := ws.beginHandOver(g.lock)
 	policy := script.WakeOneAnnounced
 	if q != nil {
 		policy = script.WakeOneSilent
@@ -65,10 +65,10 @@ func (ws *waitQueues) handOverOrRelease(
 	return f, err
 }
 
-// nextWaiter begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
+// beginHandOver begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
 // nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether the
 // head wouldn't hear a message.
-func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
+func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q = ws.queues[lk.key]

@@ -45,8 +45,8 @@ type leaseTarget interface {
 	find(l *Lease, c *Client, key string) grantHandle
 	// grants calls f for each grant of a handle.
 	grants(l *Lease, f func(grantHandle))
-	// check ends what has expired by the clock.
-	check()
+	// loseIfExpired ends what has expired by the clock.
+	loseIfExpired()
 	// parentEnded is called when a context that the handle follows has ended.
 	parentEnded(l *Lease)
 	releaseLease(ctx context.Context, l *Lease) error
@@ -132,7 +132,7 @@ func (l *Lease) Err() error {
 	if l.isZero() {
 		return errNoLease
 	}
-	l.target.check()
+	l.target.loseIfExpired()
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
@@ -291,7 +291,7 @@ func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	c.lease.target.check()
+	c.lease.target.loseIfExpired()
 	if c.lease.follows().Err() != nil {
 		c.lease.target.parentEnded(c.lease)
 	}

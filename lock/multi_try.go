@@ -119,7 +119,7 @@ func (t *multiTry) inOneScript() error {
 	case sctx.Err() != nil:
 		return err
 	case wantsOneByOne(err):
-		c.dispatcher.Node(keys[0]).LearnKeys(err)
+		c.dispatcher.Node(keys[0]).NoteKeyFault(err)
 		return nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // oneByOne waits until it is over
 		return nil
@@ -139,7 +139,7 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
-		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n],
+		g := t.m.locks[i].startGrant(t.ctx, &t.acquires[i], claims[n],
 			&acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
 		if g == nil {
 			cleanUpAll(claims[n:], true)
@@ -169,13 +169,13 @@ func (t *multiTry) oneByOne() error {
 		if err != nil {
 			return lk.wrap("acquire", err)
 		}
-		g := lk.newGrant(t.ctx, &t.acquires[i], claim, &v)
+		g := lk.startGrant(t.ctx, &t.acquires[i], claim, &v)
 		if g == nil {
 			claim.cleanUp()
 			return ErrClosed
 		}
 		if limited && n < len(t.open)-1 { // the limits count from the last grant
-			g.unlimited()
+			g.dropLimits()
 		}
 		if !t.composite.add(g, &g.first) {
 			releaseUnused(t.ctx, &g.first)

@@ -92,7 +92,7 @@ type acquirer interface {
 func (o *operations) doAcquire(
 	ctx context.Context, c *dispatch.Call, cfg *lockConfig, by acquirer, timeout time.Duration,
 ) (reply dispatch.Reply, err error) {
-	c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), by
+	c.MayWriteFor, c.Owner = min(cfg.lease, o.backend.Timeout()), by
 	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
 	reply, err = o.dispatcher.Do(ctx, c, timeout)
 	if err != nil && reply.MayHaveRun {
@@ -214,7 +214,7 @@ func (o *operations) sendRelease(
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
-		c.WriteTimeout = min(lease, o.backend.Timeout())
+		c.MayWriteFor = min(lease, o.backend.Timeout())
 	}
 	var reply dispatch.Reply
 	if params.alone {

@@ -77,7 +77,7 @@ type lockConfig struct {
 
 	// Which options were given at this level: to New, or to one lock. WithLease and WithFixedLease contradict each
 	// other only at one level.
-	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
+	leaseSet, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
 	// err is about the first invalid option. It isn't wrapped in ErrInvalid yet.
 	err error
 }
@@ -95,7 +95,7 @@ func (o lockOption) applyLock(c *lockConfig)     { o(c) }
 // holder dies, or Client.Close gives up. A holder that dies blocks others for ttl at most, with WithTakeoverDelay for
 // longer. The default is DefaultLease.
 func WithLease(ttl time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
+	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.leaseSet = ttl, false, true })
 }
 
 // WithFixedLease sets a lease that is never renewed. After ttl the lock is free, released or not, unless
@@ -273,7 +273,7 @@ func (defaults *lockConfig) with(opts []LockOption, k *kind) *lockConfig {
 		return defaults
 	}
 	c := *defaults
-	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.takeoverDelaySet, c.err =
+	c.leaseSet, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.takeoverDelaySet, c.err =
 		false, false, false, false, false, false, nil
 	for _, o := range opts {
 		if o == nil {
@@ -304,7 +304,7 @@ func (c *lockConfig) check() {
 	}
 	c.lease = c.lease.Truncate(time.Millisecond) // Redis counts milliseconds
 	c.leaseArg = c.ttl().Milliseconds()
-	if c.watched && c.fixedSet {
+	if c.leaseSet && c.fixedSet {
 		c.fail("WithLease and WithFixedLease contradict each other")
 	}
 	if c.replicaWait >= c.lease {

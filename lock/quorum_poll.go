@@ -219,7 +219,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	}
 	if len(cl.all()) < need {
 		releaseUnused(t.ctx, &cl.handle)
-		for _, v := range granted { // newGrant has ended most of their acquires, and another poll may follow
+		for _, v := range granted { // startGrant has ended most of their acquires, and another poll may follow
 			t.acquires[v.node].Fail(telemetry.AcquireCanceled, ErrClosed)
 			t.startNodeAcquire(v.node)
 		}
@@ -242,7 +242,7 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
 	granted := v.acquireReply
 	granted.Token = token
-	g := lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, &granted)
+	g := lk.startGrant(t.ctx, &t.acquires[v.node], v.claim, &granted)
 	switch {
 	case g == nil:
 		v.claim.cleanUp()

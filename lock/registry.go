@@ -179,7 +179,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
 	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason()
 	extra.failures.describe(&info)
-	return info, g.end() == nil && !deadline.IsZero() // no deadline: the watchdog doesn't have it yet
+	return info, g.endErr() == nil && !deadline.IsZero() // no deadline: the watchdog doesn't have it yet
 }
 
 // info describes the waiter. waitQueues.mu must be held, unless it is a waiter of a Quorum, which doesn't change.

@@ -23,7 +23,7 @@ func TestAcceptAfterHandOver(t *testing.T) {
 		if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnOffered {
 			t.Fatal(next)
 		}
-		h, _, _, _ := c.waits.nextWaiter(&m.lock) // the release of the holder, on another goroutine
+		h, _, _, _ := c.waits.beginHandOver(&m.lock) // the release of the holder, on another goroutine
 		if h == nil {
 			t.Fatal("it isn't handed over")
 		}

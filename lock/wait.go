@@ -153,7 +153,7 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 		return turnDeadlock, headAttempt{}
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
-	case q.member.HasMessage():
+	case q.member.HasGrant():
 		return turnOffered, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()

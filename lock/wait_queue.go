@@ -60,7 +60,7 @@ type waitQueue struct {
 
 	state    headState
 	due      wakeup    // why the head is to ask
-	check    alarm     // when it asks without a message
+	nextAsk  alarm     // when it asks without a message
 	fallback time.Time // when it asks although another client was notified of a release; zero: none was
 	timer    *time.Timer
 	timerAt  time.Time // zero: the timer isn't set
@@ -192,7 +192,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.seen.moving = headSleeps, v.moving
 	q.answered()
-	q.ws.set.Decline(v.Owner) // if that is a waiter of ours that has left: its message was lost
+	q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
 	q.noteHolder(v.holder(), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
@@ -207,7 +207,7 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 		q.failingSince = attempt.began
 	}
 	q.failures.note(err)
-	q.check = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
+	q.nextAsk = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may
@@ -235,7 +235,7 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 		return told
 	}
 	if wait := time.Until(q.fallback); wait > 2*fallbackAfter { // another client was granted the lock
-		w.claim.wakeAllAfter(wait)
+		w.claim.releaseAgainAfter(wait)
 		return false
 	}
 	return true
@@ -292,9 +292,9 @@ func (q *waitQueue) Down() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.gap = q.gap || q.subscription == subUp
-	q.subscription, q.check.why = subDown, wakePoll
-	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.check.at) {
-		q.check.at = poll
+	q.subscription, q.nextAsk.why = subDown, wakePoll
+	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.nextAsk.at) {
+		q.nextAsk.at = poll
 	}
 	if q.head != nil && q.member.Grantable(q.head.claim) {
 		q.dueUnless(wakePoll) // a grant may have been lost on its way

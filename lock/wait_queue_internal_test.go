@@ -80,13 +80,13 @@ func TestWaitQueue_Transitions(t *testing.T) {
 		{"stopped after a message", func(q *waitQueue) { q.headStopped(&headAttempt{why: wakeExpiry}) }, headAsks, wakeMessage, headSleeps, wakeMessage, 0},
 		{"hand-over published", func(q *waitQueue) { q.handOverEnded(wakeNone) }, headIsHanded, wakeNone, headSleeps, wakeNone, late},
 		{"hand-over failed", func(q *waitQueue) { q.handOverEnded(wakeLocal) }, headIsHanded, wakeNone, headSleeps, wakeLocal, 0},
-		{"timer", func(q *waitQueue) { q.check.at = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
-		{"timer", func(q *waitQueue) { q.check.at = time.Now(); q.timerFired() }, headAsks, wakeNone, headAsks, wakeNone, 0},
+		{"timer", func(q *waitQueue) { q.nextAsk.at = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
+		{"timer", func(q *waitQueue) { q.nextAsk.at = time.Now(); q.timerFired() }, headAsks, wakeNone, headAsks, wakeNone, 0},
 		{"timer, too early", (*waitQueue).timerFired, headSleeps, wakeNone, headSleeps, wakeNone, late},
 		{"timer of a fallback", func(q *waitQueue) { q.fallback = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeFallback, 0},
 		{"timer of a fallback, and the lease is over", func(q *waitQueue) {
 			q.fallback = time.Now().Add(-time.Second)
-			q.check.at = time.Now()
+			q.nextAsk.at = time.Now()
 			q.timerFired()
 		}, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
 		{"granted, and another waits", func(q *waitQueue) {

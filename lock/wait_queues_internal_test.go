@@ -58,16 +58,16 @@ func TestTimerRingsWhileTheHeadAsks(t *testing.T) {
 		"handed": func(q *waitQueue) { q.state = headIsHanded },
 		"idle":   func(*waitQueue) {},
 	} {
-		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, check: alarm{time.Now().Add(-time.Second), wakeExpiry}}
+		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, nextAsk: alarm{time.Now().Add(-time.Second), wakeExpiry}}
 		busy(q)
 		q.timerFired()
 		if asks := q.due != wakeNone; asks != (name == "idle") {
 			t.Errorf("%s: it is to ask: %v", name, asks)
 		}
 		q.state, q.due = headSleeps, wakeNone
-		q.check.at = time.Now().Add(time.Hour)
+		q.nextAsk.at = time.Now().Add(time.Hour)
 		q.signal()
-		if !q.timerAt.Equal(q.check.at) || !q.timer.Stop() {
+		if !q.timerAt.Equal(q.nextAsk.at) || !q.timer.Stop() {
 			t.Errorf("%s: the timer isn't set for the time after that", name)
 		}
 	}

@@ -81,7 +81,7 @@ func (q *waitQueue) registerAtRelease() script.Entries {
 }
 
 // accept takes the lock that a message has granted to the head, if the message can be trusted: see
-// waitset.Member.Accept. Otherwise the head must ask.
+// waitset.Member.TakeGrant. Otherwise the head must ask.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, ok bool) {
 	ws.mu.Lock()
 	q := w.q
@@ -89,7 +89,7 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
 	}
-	by, sent, until, ok := q.member.Accept(w.claim, w.lock.grantTrust(), w.lock.cfg.margin())
+	by, sent, until, ok := q.member.TakeGrant(w.claim, w.lock.grantTrust(), w.lock.cfg.margin())
 	if !ok {
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
@@ -120,7 +120,7 @@ func (ws *waitQueues) outlived(cl *claim) {
 func (ws *waitQueues) declineAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.set.DeclineAll()
+	ws.set.GiveBackAll()
 }
 
 // fallbackAfter is the shortest time from a release that only woke another client until a queue asks. The longest is
@@ -144,7 +144,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 		if granted {
 			wait = waitset.MaxTrust + fallbackAfter
 		}
-		claim.wakeAllAfter(wait)
+		claim.releaseAgainAfter(wait)
 	}
 }
 
@@ -165,7 +165,7 @@ func (ws *waitQueues) unlisten(q *waitQueue) {
 	case q.member.Lingers():
 		time.AfterFunc(waitset.UnsubscribeDelay, func() {
 			ws.mu.Lock()
-			q.member.DeclineLast()
+			q.member.GiveBackLast()
 			ws.mu.Unlock()
 			ws.c.pubsub.Unlisten(own, ownChannel{q})
 		})

@@ -7,10 +7,10 @@ import (
 
 // next returns when the head asks without a message.
 func (q *waitQueue) next() time.Time {
-	if !q.fallback.IsZero() && q.fallback.Before(q.check.at) {
+	if !q.fallback.IsZero() && q.fallback.Before(q.nextAsk.at) {
 		return q.fallback
 	}
-	return q.check.at
+	return q.nextAsk.at
 }
 
 // setTimer sets the timer, unless it fires early enough.
@@ -41,8 +41,8 @@ func (q *waitQueue) timerFired() {
 		return
 	}
 	switch now := time.Now(); {
-	case !now.Before(q.check.at):
-		q.dueUnless(q.check.why)
+	case !now.Before(q.nextAsk.at):
+		q.dueUnless(q.nextAsk.why)
 	case !now.Before(q.next()):
 		q.dueUnless(wakeFallback)
 	}
@@ -70,12 +70,12 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	}
 	q.gap = false
 	deaf := q.seen.moving || q.subscription != subUp // messages may not arrive
-	q.check.why = wakeExpiry
+	q.nextAsk.why = wakeExpiry
 	if deaf {
-		q.check.why = wakePoll
+		q.nextAsk.why = wakePoll
 	}
 	if wait < 0 { // it never expires
-		wait, q.check.why = DefaultLease, wakePoll
+		wait, q.nextAsk.why = DefaultLease, wakePoll
 		if h := q.head; h != nil && h.lock.kind.wakesNextOnGrant {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
@@ -89,10 +89,10 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	}
 	if h := q.head; h != nil && h.lock.kind.queuesInRedis { // it keeps its place by asking
 		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
-			wait, q.check.why = renew, wakePoll
+			wait, q.nextAsk.why = renew, wakePoll
 		}
 	}
-	q.check.at = time.Now().Add(wait)
+	q.nextAsk.at = time.Now().Add(wait)
 }
 
 // pollPause returns the time until a head asks again that has no subscription, or whose attempt failed. It grows with

@@ -36,7 +36,7 @@ type Engine struct {
 	alarms    heap[*Lease]
 	spare     []*cohort // empty cohorts to be reused
 	began     bool      // since the last pass, a lease was added when there was none
-	resting   bool      // there is no tick: the last pass found no lease, and none has been added since
+	idle      bool      // there is no tick: the last pass found no lease, and none has been added since
 	wakeAt    int64     // the time of the next pass; never while there is nothing to do
 	lastPass  int64
 	lastSweep int64
@@ -63,7 +63,7 @@ func New(cfg Config) (*Engine, error) {
 		watches:   heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
 		unrenewed: heap[*Lease]{pos: func(l *Lease) *int32 { return &l.unrenewedPos }},
 		alarms:    heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
-		resting:   true,
+		idle:      true,
 		wakeAt:    never,
 	}, nil
 }
@@ -143,8 +143,8 @@ func (e *Engine) begin() {
 		e.wg.Add(1)
 		go e.run()
 	}
-	if e.resting {
-		e.resting = false
+	if e.idle {
+		e.idle = false
 		e.lastPass = e.now()
 		e.wake(e.lastPass + int64(tick))
 	}

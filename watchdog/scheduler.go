@@ -76,16 +76,16 @@ func (e *Engine) pass(now int64) {
 	}
 	// A client that takes one lock after the other has no lease in between. It must not wake the scheduler at each
 	// acquire: so the scheduler rests only if there was no new lease since the last pass.
-	e.resting = e.leases == 0 && !e.began
+	e.idle = e.leases == 0 && !e.began
 	e.began = false
-	if e.resting || now-e.lastSweep >= int64(tick) {
+	if e.idle || now-e.lastSweep >= int64(tick) {
 		e.sweep()
 		e.lastSweep = now
 	}
 	e.notify()
 	e.lastPass = now
 	e.wakeAt = min(e.watches.minAt(), e.unrenewed.minAt(), e.alarms.minAt(), e.agenda.minAt())
-	if !e.resting {
+	if !e.idle {
 		e.wakeAt = min(e.wakeAt, now+int64(tick))
 	}
 }

@@ -280,7 +280,7 @@ func (f *Finder) call(
 	}
 	c := f.cfg.Dispatcher.NewCall(telemetry.PurposeOther)
 	args(&c.Request)
-	c.WriteTimeout = writeTimeout
+	c.MayWriteFor = writeTimeout
 	reply, err := f.cfg.Dispatcher.Do(ctx, c, timeout)
 	if err != nil {
 		return err

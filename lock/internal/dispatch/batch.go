@@ -25,7 +25,7 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		w.node.LearnKeys(err) // a proxy in front of a cluster, for example, refuses all such scripts
+		w.node.NoteKeyFault(err) // a proxy in front of a cluster, for example, refuses all such scripts
 		return w.calls
 	}
 	if err == nil {
@@ -46,7 +46,7 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 			c.err = err
 			continue
 		}
-		w.node.LearnKeys(err)
+		w.node.NoteKeyFault(err)
 		refused = append(refused, c)
 	}
 	return refused

@@ -13,7 +13,7 @@ import (
 // Call is a script to run. It comes from Dispatcher.NewCall, and Dispatcher.Do or DoAlone takes it back.
 type Call struct {
 	script.Request
-	WriteTimeout   time.Duration // not-after = Reply.Sent + WriteTimeout or earlier; see script.Request.SetNotAfter
+	MayWriteFor    time.Duration // not-after = Reply.Sent + MayWriteFor or earlier; see script.Request.SetNotAfter
 	Owner          Owner         // nil: if the caller leaves, only Reply.MayHaveRun says that the script may still run
 	Replicas       int           // wait until so many replicas have the script's writes; 0: don't wait
 	ReplicaTimeout time.Duration // wait no longer than this
@@ -67,7 +67,7 @@ const (
 func (d *Dispatcher) NewCall(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
-	c.WriteTimeout, c.Owner, c.Replicas = 0, nil, 0
+	c.MayWriteFor, c.Owner, c.Replicas = 0, nil, 0
 	c.sent, c.lateWriteUntil, c.value, c.acked, c.err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)
 	c.slack.Store(0)
@@ -116,7 +116,7 @@ func (r *Reply) Learn(now int64, late bool, err error) error {
 func (c *Call) stamp(now time.Time) {
 	c.sent = now
 	if c.Expires() {
-		until := now.Add(c.WriteTimeout)
+		until := now.Add(c.MayWriteFor)
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end
 		}

@@ -79,9 +79,9 @@ type Node struct {
 	rtt      rttEstimate
 }
 
-// LearnKeys reports whether a call was refused because its keys are in several slots, or weren't declared. It notes
+// NoteKeyFault reports whether a call was refused because its keys are in several slots, or weren't declared. It notes
 // that in SingleSlotOnly or DeclaredOnly.
-func (n *Node) LearnKeys(refused error) bool {
+func (n *Node) NoteKeyFault(refused error) bool {
 	if refused == nil { // the fast path: it is called for each result of a renewal
 		return false
 	}
@@ -163,15 +163,15 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 // sent. A deadline of ctx that passes slowBatch or more after the call began counts as a timeout (not in an inline
 // call), because a healthy server would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (reply Reply, err error) {
-	unowned, writeTimeout := c.Owner == nil, c.WriteTimeout
+	unowned, mayWriteFor := c.Owner == nil, c.MayWriteFor
 	if err = d.doPrepared(ctx, c, timeout); err == nil {
 		reply, err = c.outcome()
 		d.recycle(c)
 		return reply, err
 	}
 	reply.MayHaveRun = unowned // a worker may still have c
-	if writeTimeout > 0 {      // it may have been sent, at the latest now
-		reply.LateWriteUntil = time.Now().Add(writeTimeout + time.Duration(c.slack.Load()))
+	if mayWriteFor > 0 {       // it may have been sent, at the latest now
+		reply.LateWriteUntil = time.Now().Add(mayWriteFor + time.Duration(c.slack.Load()))
 	}
 	return reply, err
 }
@@ -220,7 +220,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 	if inline {
 		defer d.finishInline(n)
 		c.Fast = true
-		c.WriteTimeout = min(c.WriteTimeout, d.backend.FastTimeout()) // nobody waits longer for the reply
+		c.MayWriteFor = min(c.MayWriteFor, d.backend.FastTimeout()) // nobody waits longer for the reply
 		if ctx.Done() == nil || timeout < leastInlineTimeout {
 			limited, cancel := context.WithTimeoutCause(ctx, timeout, ErrNoReply)
 			defer cancel()

@@ -137,7 +137,7 @@ func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call))
 	go func() {
 		c := r.d.NewCall(telemetry.PurposeAcquire)
 		args(c)
-		c.WriteTimeout, c.Owner = time.Second, owner
+		c.MayWriteFor, c.Owner = time.Second, owner
 		_, err := r.d.Do(ctx, c, time.Minute)
 		done <- err
 	}()
@@ -353,7 +353,7 @@ func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
 		var o lateOwner
 		c := r.d.NewCall(telemetry.PurposeAcquire)
 		script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:hang"}, Owner: "me", Lease: int64(60_000)})
-		c.WriteTimeout, c.Owner = time.Second, &o
+		c.MayWriteFor, c.Owner = time.Second, &o
 		time.AfterFunc(time.Millisecond, leave)
 		reply, err := r.d.Do(ctx, c, time.Minute)
 		if !errors.Is(err, context.Canceled) {

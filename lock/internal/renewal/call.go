@@ -21,7 +21,7 @@ import (
 //  2. renewTogether renews the others in one call. If a server wants each call to keep to one slot, or to declare all
 //     keys, renewApart makes several calls in one round trip.
 //  3. askAgain asks again for each lease that a Cluster's node lacks: its slot may be moving to that node.
-//  4. dropForeignResults drops the results of leases that have moved away in the meantime.
+//  4. confirmNode drops the results of leases that have moved away in the meantime.
 
 // renewBatch renews the batch and fills in its results. An error is the result of all leases that haven't moved.
 func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
@@ -29,7 +29,7 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	if len(all) == 0 {
 		return nil
 	}
-	defer r.dropForeignResults(ctx, b)
+	defer r.confirmNode(ctx, b)
 	if err := r.renewTogether(ctx, b, all); err != nil {
 		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
 		if redisfail.MovedElsewhere(err) {
@@ -86,8 +86,8 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !node.LearnKeys(err) && (err != nil ||
-			!slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.LearnKeys(r.Err) })) {
+		if !node.NoteKeyFault(err) && (err != nil ||
+			!slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.NoteKeyFault(r.Err) })) {
 			return err
 		}
 	}
@@ -158,9 +158,9 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	}
 }
 
-// dropForeignResults redirects leases that have moved away in the meantime, whatever the old node said: a primary that
+// confirmNode redirects leases that have moved away in the meantime, whatever the old node said: a primary that
 // was replaced may still act as one. While it isn't known which servers are the right ones, no answer counts.
-func (r *Renewer) dropForeignResults(ctx context.Context, b *watchdog.Batch) {
+func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) {
 	known := r.cfg.Backend.Follow(ctx)
 	for i := range b.Leases {
 		res := &b.Results[i]

@@ -150,7 +150,7 @@ func TestUnknownPrimary(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r.dropForeignResults(ctx, b)
+		r.confirmNode(ctx, b)
 		for i, want := range results {
 			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrNotNamed) {
 				t.Errorf("%+v counts as %+v", want, got)

@@ -47,7 +47,7 @@ func (m *Member) Reachable() bool { return m.reachable }
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
-		m.DeclineLast()
+		m.GiveBackLast()
 	}
 }
 
@@ -63,7 +63,7 @@ func (m *Member) Message(payload, owner string) (wake bool) {
 	switch {
 	case !isGrant:
 	case g.Owner != owner:
-		m.client.Decline(g.Owner)
+		m.client.GiveBackAbandoned(g.Owner)
 		return false
 	default:
 		m.grant = &remoteGrant{g, time.Now()}
@@ -112,18 +112,18 @@ func (m *Member) Grantable(claim Claim) bool {
 	return m.registered == claim && MayBeGranted(claim.WaitEntry())
 }
 
-// HasMessage reports whether a message has granted the lock to the head, which hasn't looked at it yet.
-func (m *Member) HasMessage() bool { return m.grant != nil }
+// HasGrant reports whether a message has granted the lock to the head, which hasn't looked at it yet.
+func (m *Member) HasGrant() bool { return m.grant != nil }
 
 // clockGrain is more than the rounding of the clocks' readings.
 const clockGrain = 100 * time.Microsecond
 
-// Accept takes the lock that a message has granted to the head's claim, if at least half of the trust time is left. The
-// lease lasts from sent to until. If ok is false, the head must ask: the lock may be its own.
+// TakeGrant takes the lock that a message has granted to the head's claim, if at least half of the trust time is left.
+// The lease lasts from sent to until. If ok is false, the head must ask: the lock may be its own.
 //
 //	sent  = the earliest time at which the server's clock may have shown the time in the message
 //	until = sent + trust - margin
-func (m *Member) Accept(claim Claim, trust, margin time.Duration) (
+func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	g script.RemoteGrant, sent, until time.Time, ok bool,
 ) {
 	if m.grant == nil || m.grant.Owner != claim.Owner() {
@@ -201,12 +201,12 @@ func (m *Member) GiveUp(claim Claim) {
 }
 
 // Lingers reports whether the client, when its last waiter has left, must go on listening on the channel for
-// UnsubscribeDelay and then call DeclineLast.
+// UnsubscribeDelay and then call GiveBackLast.
 func (m *Member) Lingers() bool { return m.lingers }
 
-// DeclineLast gives back the lock if it was, or may be, granted to the last waiter of a queue that has ended.
-func (m *Member) DeclineLast() {
+// GiveBackLast gives back the lock if it was, or may be, granted to the last waiter of a queue that has ended.
+func (m *Member) GiveBackLast() {
 	if m.registered != nil {
-		m.client.Decline(m.registered.Owner())
+		m.client.GiveBackAbandoned(m.registered.Owner())
 	}
 }

@@ -12,7 +12,7 @@
 //     (next.lua). It publishes the remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the
 //     lock's channel for all others. If the entry is of the next waiter of the releasing client, it hands the lock over
 //     to that waiter for a whole lease instead, and publishes nothing.
-//  3. Accept. The head takes the lock if enough of the trust time is left: Member.Accept. Otherwise it asks Redis,
+//  3. Take. The head takes the lock if enough of the trust time is left: Member.TakeGrant. Otherwise it asks Redis,
 //     which answers that the lock is its own if the trust time isn't over.
 //  4. Renew. The watchdog renews the lease after an eighth of the trust time that is left. From then on it is a lease
 //     like any other.
@@ -31,10 +31,10 @@
 //     message to all. If the releasing client dies after a silent release, the others ask when the last lease that they
 //     saw should have ended, as after the death of a holder.
 //   - The waiter has left, or the message was lost with the subscription. The next waiter of that client that asks
-//     learns that the lock is held by an owner that has left, and gives the lock back: Client.Decline. If nobody asks,
-//     the lock is given back when the subscription is up again, a second after the last waiter has left, or when the
-//     client closes. If the client's entry stays in the set, a release deletes the set when it has more entries than
-//     the channel has listeners.
+//     learns that the lock is held by an owner that has left, and gives the lock back: Client.GiveBackAbandoned. If
+//     nobody asks, the lock is given back when the subscription is up again, a second after the last waiter has left,
+//     or when the client closes. If the client's entry stays in the set, a release deletes the set when it has more
+//     entries than the channel has listeners.
 //   - Redis counts no listener on the chosen client's channel, or the numbers of listeners and entries differ. Then
 //     nothing is granted, and all clients are woken. A listener that Redis doesn't count, such as a Redisson client
 //     that subscribes at a replica, is woken by one release in 64, which wakes all.
@@ -123,7 +123,7 @@ func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slow
 func (c *Client) Tag() string { return c.tag }
 
 // Abandon notes that a claim was given up, or released, while a wait set may have its entry. If a release grants it the
-// lock after that, Decline gives the lock back.
+// lock after that, GiveBackAbandoned gives the lock back.
 func (c *Client) Abandon(claim Claim) {
 	now := time.Now()
 	for len(c.expiries) > 0 && now.After(c.expiries[0].at) {
@@ -138,20 +138,20 @@ func (c *Client) Abandon(claim Claim) {
 	c.expiries = append(c.expiries, expiry{claim.Owner(), now.Add(2 * MaxTrust)})
 }
 
-// Decline gives back a lock that was granted to an owner whose claim was abandoned. Any other owner keeps the lock: it
-// has got the lock by asking, or is another client's.
-func (c *Client) Decline(owner string) {
+// GiveBackAbandoned gives back a lock that was granted to an owner whose claim was abandoned. Any other owner keeps the
+// lock: it has got the lock by asking, or is another client's.
+func (c *Client) GiveBackAbandoned(owner string) {
 	if claim := c.abandoned[owner]; claim != nil {
 		delete(c.abandoned, owner)
 		claim.GiveBack()
 	}
 }
 
-// DeclineAll calls GiveBack for all abandoned claims: each may have been granted its lock, or may still be. It is
+// GiveBackAll calls GiveBack for all abandoned claims: each may have been granted its lock, or may still be. It is
 // called as the client closes.
-func (c *Client) DeclineAll() {
+func (c *Client) GiveBackAll() {
 	for owner := range c.abandoned {
-		c.Decline(owner)
+		c.GiveBackAbandoned(owner)
 	}
 }
 

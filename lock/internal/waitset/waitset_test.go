@@ -86,7 +86,7 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 					t.Errorf("it wakes the head: %v", wake)
 				}
 				time.Sleep(tt.reads)
-				g, _, until, ok := m.Accept(claim, trust, margin)
+				g, _, until, ok := m.TakeGrant(claim, trust, margin)
 				switch {
 				case ok != (tt.until != unknown):
 					t.Fatalf("believed: %v, until %v", ok, until.Sub(began))
@@ -114,10 +114,10 @@ func TestGrantToAbandonedClaimIsGivenBack(t *testing.T) {
 	for name, told := range map[string]func(c *Client, m *Member, owner string){
 		"the message came before": nil,
 		"the message comes later": func(_ *Client, m *Member, owner string) { m.Message(grantMessage(owner, 0), "next:1") },
-		"an answer names it":      func(c *Client, _ *Member, owner string) { c.Decline(owner) },
-		"the last one leaves":     func(_ *Client, m *Member, _ string) { m.DeclineLast() },
+		"an answer names it":      func(c *Client, _ *Member, owner string) { c.GiveBackAbandoned(owner) },
+		"the last one leaves":     func(_ *Client, m *Member, _ string) { m.GiveBackLast() },
 		"the channel comes back":  func(_ *Client, m *Member, _ string) { m.SetReachable(true, true) },
-		"the client closes":       func(c *Client, _ *Member, _ string) { c.DeclineAll() },
+		"the client closes":       func(c *Client, _ *Member, _ string) { c.GiveBackAll() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
