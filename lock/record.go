@@ -109,13 +109,8 @@ func (r *record) endHold(err error, canceled *CanceledError) {
 	if hadEnded {
 		return
 	}
-	end := telemetry.EndClosed
-	var lost *LostError
-	switch {
-	case canceled != nil:
-		end = endOf(canceled.Reason)
-	case errors.As(err, &lost):
-		end = telemetry.EndLost
+	end := endingOf(err, canceled).hold
+	if lost := (*LostError)(nil); end == telemetry.EndLost && errors.As(err, &lost) {
 		r.hold.Lost(lost.Cause, lost.err, nil)
 	}
 	r.hold.End(end)
@@ -144,18 +139,7 @@ func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ct
 		rel.Failed(redisfail.Classify(err).Kind)
 		rel.End(telemetry.ReleaseError, false, err)
 	}
-	end := telemetry.EndReleased
-	if canceled != nil {
-		end = endOf(canceled.Reason)
-	}
-	r.hold.End(end) // no effect if it has ended
+	r.hold.End(endingOf(ErrReleased, canceled).hold) // no effect if it has ended
 	r.sample.End()
 	return err
-}
-
-func endOf(reason Reason) telemetry.HoldEnd {
-	if reason == ReasonClosed {
-		return telemetry.EndClosed
-	}
-	return telemetry.EndCanceled
 }

@@ -1,6 +1,6 @@
 -- tellForced adds an owner whose lock was deleted to held, up to ten, and notifies the owner's client; nil: it isn't
--- lockdog's. The first message names the caller, too; the second is for versions that only know the owner. tellForced
--- returns the error's text if a message was refused. Fields that aren't owners are skipped.
+-- lockdog's. The message also names the caller. tellForced returns the error's text if the message was refused. Fields
+-- that aren't owners are skipped.
 local function tellForced(held, owner, client)
   if owner == '@lockdog' or owner == 'mode' then
     return
@@ -10,7 +10,6 @@ local function tellForced(held, owner, client)
   end
   if client then
     local _, refused = tell('publish', ARGV[3] .. client, owner .. ' forced by ' .. ARGV[4])
-    local _, unheard = tell('publish', ARGV[3] .. client, owner)
-    return unheard or refused
+    return refused
   end
 end
