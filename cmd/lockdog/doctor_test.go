@@ -150,7 +150,6 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 		"~lockdog:fence:*":          "FAIL  acl_mutex: Mutex: missing ~lockdog:fence:*",
 		"~job*":                     "FAIL  acl_mutex: Mutex: missing ~job*",
 		"+publish":                  "WARN  acl_mutex: Mutex: missing +publish",
-		"+mset":                     "WARN  acl_mutex: Mutex: missing +mset",
 		"&redisson_lock__channel:*": "WARN  acl_mutex: Mutex: missing &redisson_lock__channel:*",
 		"~lockdog_wait:{job*":       "WARN  acl_one_of_several: one of several: missing ~lockdog_wait:{job*",
 		"~lockdog:waits:*":          "WARN  acl_wait_graph: WithWaitGraph: missing ~lockdog:waits:*",

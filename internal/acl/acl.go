@@ -16,7 +16,7 @@ type Row struct {
 var Mutex = Row{
 	ID: "mutex", Kind: "Mutex", Places: "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:*",
 	Commands: "+evalsha +eval +subscribe +unsubscribe +ping " + // sent by clients; scripts call the others
-		"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub",
+		"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +exists +del +publish +pubsub|numsub",
 }
 
 // The IDs of rows that aren't for a kind of lock.

@@ -2,25 +2,19 @@ package script
 
 import "github.com/lockdog/lockdog/lock/internal/backend"
 
-// Batch is a script that runs several calls of the scripts in batched. Each of these is a function in it; for many
-// calls of acquire or release it has a second function, which takes fewer commands.
+// Batch is a script that runs several calls of the scripts in batched. Each of these is a function in it.
 var (
 	batched = map[*backend.Script]any{
 		Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over",
 	}
 	Batch = build("batch",
 		read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
-		"local operations, together = {}, {}\n",
+		"local operations = {}\n",
 		function("operations.acquire", "KEYS, ARGV", read("acquire")),
 		function("operations.release", "KEYS, ARGV", read("entry"), release()),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),
-		function("together.acquire", columns, read("acquire_all")),
-		function("together.release", columns, read("release_all")),
 		read("batch"))
 )
-
-// columns are the parameters by which batch.lua says where the keys and arguments are.
-const columns = "count, firstKey, keyStep, firstArg, argStep"
 
 // Batchable reports whether the request can be one of a batch.
 func (r *Request) Batchable() bool { return batched[r.Script] != nil }

@@ -1,5 +1,5 @@
 -- Runs several operations, each as if it were alone. An operation is a call of a script, which is a function in
--- 'operations'. For several operations of one script, its function in 'together' is tried first, if there is one.
+-- 'operations'.
 --
 -- KEYS  the keys of the operations, in the form of the arguments below
 -- ARGV  0, or the index in ARGV at which the keys begin instead of KEYS: in a cluster no command may have keys of
@@ -15,21 +15,21 @@
 --          Or, at a replica, one error for all: see demoted.lua
 local answers, answered, previous = {}, 0
 
--- columns finds the values of each letter in sent, from the index at on: that of operation i is at first + i * step. It
--- writes the values of letters '=' into places. It also returns the numbers of the letters '.', and the index that
--- follows the values.
+-- columns finds the values of each letter in sent, from the index at on. It writes those of the letters '=' into places.
+-- It returns the numbers of the letters '.'; for each of these, the index before its value for the first operation; and
+-- the index that follows all values.
 local function columns(letters, sent, at, count, places)
-  local first, step, own = {}, {}, {}
+  local own, before = {}, {}
   for i = 1, #letters do
     if string.sub(letters, i, i) == '=' then
-      first[i], step[i], places[i] = at, 0, sent[at]
+      places[i] = sent[at]
       at = at + 1
     else
-      first[i], step[i], own[#own + 1] = at - 1, 1, i
+      own[#own + 1], before[i] = i, at - 1
       at = at + count
     end
   end
-  return first, step, own, at
+  return own, before, at
 end
 
 local named, key, arg, last = KEYS, 1, 2, #ARGV
@@ -40,32 +40,21 @@ end
 while arg <= last do
   local name, count = ARGV[arg], tonumber(ARGV[arg + 1])
   local keys, args = {}, {} -- reused for each operation: new tables would cost as much as a command
-  local firstKey, keyStep, ownKeys, firstArg, argStep, ownArgs
-  firstKey, keyStep, ownKeys, key = columns(ARGV[arg + 2], named, key, count, keys)
-  firstArg, argStep, ownArgs, arg = columns(ARGV[arg + 3], ARGV, arg + 4, count, args)
+  local ownKeys, beforeKey, ownArgs, beforeArg
+  ownKeys, beforeKey, key = columns(ARGV[arg + 2], named, key, count, keys)
+  ownArgs, beforeArg, arg = columns(ARGV[arg + 3], ARGV, arg + 4, count, args)
 
-  local done = {}
-  if together[name] and count > 1 and named == KEYS then
-    local worked, did = pcall(together[name], count, firstKey, keyStep, firstArg, argStep)
-    if worked then
-      done = did
-    end
-  end
   local run, keyCount, argCount = operations[name], #ownKeys, #ownArgs
   for i = 1, count do
-    local answer = done[i]
-    if not answer then
-      for j = 1, keyCount do
-        local place = ownKeys[j]
-        keys[place] = named[firstKey[place] + i]
-      end
-      for j = 1, argCount do
-        local place = ownArgs[j]
-        args[place] = ARGV[firstArg[place] + i]
-      end
-      local _
-      _, answer = pcall(run, keys, args)
+    for j = 1, keyCount do
+      local place = ownKeys[j]
+      keys[place] = named[beforeKey[place] + i]
     end
+    for j = 1, argCount do
+      local place = ownArgs[j]
+      args[place] = ARGV[beforeArg[place] + i]
+    end
+    local _, answer = pcall(run, keys, args)
     if type(answer) ~= 'number' then
       if type(answer) == 'table' and answer.err then
         -- As text: at some errors in a list go-redis stops reading, and reuses the connection all the same.

@@ -51,7 +51,7 @@ func (t *target) rows() []acl.Row {
 var slow = map[string]bool{
 	"+publish": true, "+pubsub|numsub": true, "&redisson_lock__channel:*": true, "&lockdog:control:*": true,
 	"+subscribe": true, "+unsubscribe": true,
-	"+ping": true, "+mget": true, "+mset": true,
+	"+ping": true,
 }
 
 // tries has the calls that try a right, by command. Those for "~" and "&" try a rule about keys or channels, with a key
@@ -64,7 +64,7 @@ var tries = map[string]string{
 	"hmget": "hmget N f",
 	"hset":  "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000",
 	"pexpireat": "pexpireat N 1",
-	"set":       "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N",
+	"set":       "set K x px 10000", "exists": "exists N", "del": "del N",
 	"publish":       "publish C 0",
 	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1",
 	"zrem":   "zrem N m",
