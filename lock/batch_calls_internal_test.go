@@ -298,6 +298,7 @@ func TestInline_CtxEnds(t *testing.T) {
 			r.release(outcome{l, err})
 			return mayInline()
 		})
+		synctest.Wait() // until no worker is busy with the last of them
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		r.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop, func(redistest.Chunk) bool {
