@@ -27,7 +27,7 @@ func otherNode(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 func subscriptionFollows(t *testing.T, c *redistest.Cluster) {
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
-	const name = "{following}"
+	const name = "{following}:lock"
 	l := try(t, holder.Mutex(name))
 	next := begin(context.Background(), waiter.Mutex(name))
 	slot := c.Slot(t, name)
@@ -100,7 +100,7 @@ func TestClusterFailover(t *testing.T) {
 	s := newScope(t)
 	holder := s.open(t, openCluster(t, c), lock.WithLease(lease))
 	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
-	const name = "{failing}"
+	const name = "{failing}:lock"
 	slot := c.Slot(t, name)
 	old := c.Owner(t, slot)
 	awaitWaiter := func(opts ...lock.LockOption) (*lock.Lease, <-chan taken) {
@@ -207,7 +207,7 @@ func errorsOf(t *testing.T, s *scope) map[string]float64 {
 // A slot on its way takes no key that it hasn't. So no lock can be handed over there, and the release wakes its waiter.
 func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 	client := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
-	const name = "{underway}"
+	const name = "{underway}:lock"
 	slot := c.Slot(t, name)
 	l := try(t, client.Mutex(name))
 	m := c.Migrate(t, slot, otherNode(t, c, slot))
@@ -226,7 +226,7 @@ func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 
 // Who fell asleep before its slot began to leave listens where the release isn't published any more.
 func asleepBeforeTheWay(t *testing.T, c *redistest.Cluster) {
-	for _, name := range []string{"{only its key}", "{all its keys}"} {
+	for _, name := range []string{"{only its key}:lock", "{all its keys}:lock"} {
 		t.Run(name, func(t *testing.T) {
 			holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 			waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
@@ -235,7 +235,7 @@ func asleepBeforeTheWay(t *testing.T, c *redistest.Cluster) {
 			next := begin(context.Background(), waiter.Mutex(name))
 			asleep(t, waiter, 1)
 			m := c.Migrate(t, slot, otherNode(t, c, slot))
-			if name == "{only its key}" {
+			if name == "{only its key}:lock" {
 				m.MoveKeys(t, name)
 			} else {
 				m.MoveKeys(t)

@@ -36,6 +36,7 @@ var badNameTable = []badLock{
 	{name: "a}b", says: []string{"a}b", "{tag}"}},
 	{name: "{}", says: []string{"{}", "{tag}"}},
 	{name: "}{", says: []string{"}{", "{tag}"}},
+	{name: "{job}", says: []string{`"{job}"`, `"job"`, "{job}:lock"}},
 	reserved("lockdog:fence:{27923}", "lockdog:fence:"),
 	reserved("app:lockdog:fence:{0}", "lockdog:fence:"), // of a client with another prefix
 	reserved("lockdog_wait:{job}", "lockdog_wait:"),
@@ -235,7 +236,7 @@ func nils(t *testing.T, w *world) {
 
 func goodNames(t *testing.T, w *world) {
 	c := w.client()
-	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", "{job}:timeout", "lockdog:job", "redisson_lock", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
+	for _, name := range []string{"a", "{tag}s", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", "{job}:timeout", "lockdog:job", "redisson_lock", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
 		l, err := answered(t.Context(), w.rival(c, name))
 		if err != nil {
 			t.Errorf("%.40q: %v", name, err)

@@ -26,7 +26,14 @@ func checkName(name string) error {
 	if err := checkReserved("the lock's name", name); err != nil {
 		return err
 	}
-	return checkBraces("the lock's name", name)
+	if err := checkBraces("the lock's name", name); err != nil {
+		return err
+	}
+	if tag, _ := hashslot.Tagged(name); tag != "" && name == "{"+tag+"}" {
+		return fmt.Errorf("%w: the lock's name %q is a hash tag as a whole, and what belongs to it would have the same keys as that of %q; use %q, or add to it, as in %q",
+			ErrInvalid, name, tag, tag, name+":lock")
+	}
+	return nil
 }
 
 // checkReserved rejects text that contains a reserved part.

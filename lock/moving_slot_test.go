@@ -65,7 +65,7 @@ func movesUnderLeases(t *testing.T, c *redistest.Cluster, tag string, others int
 	}
 	var elsewhere []*lock.Lease
 	for _, name := range namesOn(t, c, c.Owner(t, slot), others) {
-		elsewhere = append(elsewhere, try(t, client.Mutex("{"+name+"}")))
+		elsewhere = append(elsewhere, try(t, client.Mutex("{"+name+"}s")))
 	}
 	to := otherNode(t, c, slot)
 	m := c.Migrate(t, slot, to)

@@ -241,7 +241,7 @@ func TestSemaphore(t *testing.T) {
 func TestSemaphoreWithBraces(t *testing.T) {
 	t.Parallel()
 	r := rigOf(t, redistest.Start(t).Client(t), "")
-	want := []string{"plain", "{tag}", "{a}:b", "a{b}c", "x:timeout", "{y}:timeout"}
+	want := []string{"plain", "{tag}s", "{a}:b", "a{b}c", "x:timeout", "{y}:timeout"}
 	c := r.client("c")
 	for _, name := range want {
 		s := c.Semaphore(name)
@@ -255,7 +255,7 @@ func TestSemaphoreWithBraces(t *testing.T) {
 	if got := names(locks); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for _, l := range append(locks, r.look("{tag}")) {
+	for _, l := range append(locks, r.look("{tag}s")) {
 		if l.Kind != fleet.Semaphore || l.Held != 1 || l.Available != 2 {
 			t.Errorf("%+v", l)
 		}
