@@ -89,7 +89,8 @@ var operationsBy = func() map[any]operation {
 			script.SemaphoreAcquire.Script, script.UnleasedAcquire.Script, script.LatchWait.Script, script.MultiAcquire,
 		},
 		release: {
-			script.Release.Script, script.Retain.Script, script.HandOver.Script, script.FairRelease.Script,
+			script.Release.Script, script.Retain.Script, script.HandOver.Script,
+			script.FairRelease.Script, script.FairRetain.Script,
 			script.WriteRelease.Script, script.ReadRelease.Script, script.SemaphoreRelease.Script,
 			script.UnleasedUndo.Script, script.SemaphoreAdd.Script, script.LatchCountDown.Script, script.MultiRelease,
 		},

@@ -186,6 +186,30 @@ func TestFailReleases(t *testing.T) {
 	})
 }
 
+// A release that leaves the lock taken for a while is one, too.
+func TestFailReleases_MinHold(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(*lock.Client) lock.Locker{
+		"mutex": func(c *lock.Client) lock.Locker { return c.Mutex("a", lock.WithMinHold(time.Hour)) },
+		"fair":  func(c *lock.Client) lock.Locker { return c.FairMutex("a", lock.WithMinHold(time.Hour)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv := locktest.New(t)
+				srv.FailReleases(forbidden)
+				l, err := make(srv.Client()).TryLock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Release(t.Context()); !errors.Is(err, forbidden) {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestDelays(t *testing.T) {
 	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
 		took := func(what string, call func(context.Context) error, want time.Duration) {
