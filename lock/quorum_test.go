@@ -267,6 +267,15 @@ func TestQuorumReentry(t *testing.T) {
 			t.Errorf("%v", one.Err())
 		}
 		free(t, one)
+
+		// Only one of the clients joins: then none does.
+		mixed, err := lock.NewQuorum(newScope(t).open(t, ns.servers[0].Client(t), lock.WithReentrancy(), lock.WithLease(2*steady)), a.clients[1], a.clients[2])
+		must(t, "NewQuorum", err)
+		l = try(t, mixed.Mutex("job"))
+		_, err = mixed.Mutex("job").Lock(l.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+		free(t, l)
+		ns.mustBeFree("job")
 	})
 }
 

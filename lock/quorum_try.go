@@ -92,6 +92,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 			continue
 		}
 		if !lk.joins(outer.g) {
+			releaseUnused(t.ctx, &cl.handle)
 			return t.fail(telemetry.AcquireError, errReentry)
 		}
 		found = true
