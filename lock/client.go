@@ -34,7 +34,7 @@ import (
 //
 //	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → cleanup.queue.mu
 //	pubsub.Mux.mu → Quorum.mu
-//	pubsub.Mux.mu → grant.mu → compositeLease.mu
+//	pubsub.Mux.mu → grant.mu → compositeLease.mu → watchdog.Engine.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
 //	pubsub.Mux.mu → deadlock.Finder.mu
 //	renewal.topologyWatch.mu → registry.mu

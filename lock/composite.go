@@ -245,12 +245,15 @@ func (cl *compositeLease) heartbeat() {
 }
 
 // deadline returns the time until which at least need members are trusted.
-func (cl *compositeLease) deadline() time.Time {
+func (cl *compositeLease) deadline() time.Time { return cl.needed((*member).Deadline) }
+
+// needed returns the time that at least need members have reached: at is the time of one.
+func (cl *compositeLease) needed(at func(*member) time.Time) time.Time {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	var live, all []time.Time
 	for _, m := range cl.members {
-		d := m.Deadline()
+		d := at(m)
 		all = append(all, d)
 		if !m.ended {
 			live = append(live, d)

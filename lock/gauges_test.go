@@ -14,6 +14,30 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+// A Multi that was granted a name by message is trusted for less than its lease until its first renewal, and isn't near its end for that.
+func TestGrantByMessageUsesNoMarginUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		holder, s := newScope(t).open(t, srv.Client(t)), newScope(t)
+		waiter := s.open(t, srv.Client(t))
+		l := try(t, holder.Mutex("job"))
+		next := begin(t.Context(), waiter.Multi([]string{"job"}))
+		waiting(t, waiter, 1)
+		time.Sleep(time.Second)
+		free(t, l)
+		got := granted(t, next)
+		if left := time.Until(got.Deadline()); left > 5*time.Second {
+			t.Fatalf("it is trusted for %v: no message has granted it", left)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if used := s.sum(t, telemetry.MetricWorstUtilization); used > 0.01 {
+			t.Errorf("%v of the lease is used up after 100 ms; want 0.003", used)
+		}
+		free(t, got)
+	})
+}
+
 // Two clients of one process report to one MeterProvider, and don't hide each other: whichever was made last.
 func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 	t.Parallel()

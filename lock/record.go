@@ -35,10 +35,9 @@ func newRecord(ctx context.Context, first *lock, name string) *record {
 	return r
 }
 
-// confirmed returns when the renewals were sent on which the deadline of the lock is based.
+// confirmed returns when the acquires or renewals were sent on which the deadline of the lock is based.
 func (r *record) confirmed() time.Time {
-	cfg := r.first.cfg
-	return r.cl.deadline().Add(cfg.margin() - cfg.lease)
+	return r.cl.needed(func(m *member) time.Time { return m.g.wd.Confirmed() })
 }
 
 // granted is called when cl is acquired: with all its members or, of a Quorum, with a majority.

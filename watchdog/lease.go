@@ -100,6 +100,17 @@ func (l *Lease) Deadline() time.Time {
 	return e.at(l.deadline.Load())
 }
 
+// Confirmed returns when the last confirmed request was sent: the acquire or a renewal. It is zero before Watch.
+func (l *Lease) Confirmed() time.Time {
+	e := l.engine.Load()
+	if e == nil {
+		return time.Time{}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.at(l.sent)
+}
+
 // NextRenewal returns when the next renewal is planned, or was planned if it is overdue or in flight. It is zero if no
 // renewal is planned: the lease isn't renewed, or was stopped, lost or removed.
 func (l *Lease) NextRenewal() time.Time {
