@@ -101,7 +101,7 @@ func (lk *lock) acquireOrWait(
 	claim := lk.newClaim(a)
 	var v acquireReply
 	var err error
-	// Lock doesn't overtake the waiters of this client, TryLock may.
+	// Lock doesn't overtake waiters of this client. Exceptions: a FairMutex (its queue is in Redis), and a downgrade.
 	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) {
 		v, err = lk.attempt(callCtx, a, claim, &params)
 		taken := err == nil && !v.Granted
@@ -133,15 +133,15 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 	return nil, v, err
 }
 
-// heldError returns the error of a call that found the lock held: it completes what Redis said of the holder.
+// heldError returns the error of a call that found the lock held. held has what Redis said of the holder.
 func (lk *lock) heldError(held HeldError) *HeldError {
 	held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
 	held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
 	return &held
 }
 
-// waitInLine waits at the end of the lock's queue in this client. seen and failed are the reply and the error of the
-// first attempt; both are zero if there was none.
+// waitInLine waits at the end of the lock's queue in this client, or in a separate queue for a FairMutex. seen and
+// failed are the reply and the error of the first attempt; both are zero if there was none.
 func (lk *lock) waitInLine(
 	ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params *acquireParams,
 	seen acquireReply, failed error,
@@ -177,7 +177,7 @@ func (lk *lock) tryDeadline() time.Time {
 }
 
 // placeTTL returns how long Redis keeps the place of a waiter that doesn't ask again: one lease, but no longer than the
-// wait lasts. With WithWait(0) it is 0: the waiter takes no place.
+// rest of WithWait. With WithWait(0) it is 0: the waiter takes no place.
 func (lk *lock) placeTTL(waitDeadline time.Time) time.Duration {
 	ttl := lk.cfg.lease
 	if !waitDeadline.IsZero() {

@@ -8,14 +8,15 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// claim is one owner's request for a lock. All calls that ask for the lock under this owner share it.
+// claim is one owner's request for a lock or, with an update, for the change of a counter. All calls that make the
+// request for this owner share the claim.
 type claim struct {
 	lock        *lock
 	owner       string
 	traceparent string
-	lateWrite   atomic.Pointer[time.Time] // until when a call without a reply may take the lock; nil: no reply was lost
+	lateWrite   atomic.Pointer[time.Time] // until when a call without a reply may take the lock; nil: none may
 	waitEntry   atomic.Pointer[string]    // its entry that the wait set may have; nil: none
-	update      *counterUpdate            // what it does to a counter, instead of asking for a lock; nil for most
+	update      *counterUpdate            // the change of a counter, instead of the request for a lock; nil for most
 }
 
 // newClaim returns a claim with an owner that no other claim has had.
@@ -27,8 +28,8 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return cl
 }
 
-// noteLateWrite notes that a call of the claim, whose reply was lost, may take the lock at any time up to until. It is
-// safe for concurrent use.
+// noteLateWrite notes that a call whose reply was lost may take the lock for the claim, or make its update, at any time
+// up to until. The call may be a release that hands the lock over to the claim. It is safe for concurrent use.
 func (cl *claim) noteLateWrite(until time.Time) {
 	for {
 		old := cl.lateWrite.Load()
@@ -38,8 +39,8 @@ func (cl *claim) noteLateWrite(until time.Time) {
 	}
 }
 
-// lateWriteUntil returns the time after which no call of the claim can take the lock, provided that the server's clock
-// was known when the call was sent (dispatch.Clock). It is zero if no reply was lost.
+// lateWriteUntil returns the time after which no delayed call can take the lock for the claim, provided that the
+// server's clock was known when the call was sent (dispatch.Clock). It is zero if noteLateWrite noted no call.
 func (cl *claim) lateWriteUntil() time.Time {
 	if until := cl.lateWrite.Load(); until != nil {
 		return *until
@@ -47,8 +48,8 @@ func (cl *claim) lateWriteUntil() time.Time {
 	return time.Time{}
 }
 
-// hadLostReply reports whether the reply to a call of the claim was lost. Unless lateWriteUntil is over, that call may
-// still take the lock.
+// hadLostReply reports whether noteLateWrite noted a call, which may have taken the lock. Until lateWriteUntil it may
+// still do so.
 func (cl *claim) hadLostReply() bool { return cl.lateWrite.Load() != nil }
 
 // Owner implements waitset.Claim.
@@ -77,5 +78,5 @@ func (cl *claim) SetWaitEntry(entry string) {
 // GiveBack implements waitset.Claim.
 func (cl *claim) GiveBack() { cl.cleanUp() }
 
-// mayBeGranted reports whether a release may grant the lock to the claim: the wait set may have an entry for it.
+// mayBeGranted reports whether a release may grant the lock to the claim: whether its wait entry has an owner.
 func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.WaitEntry()) }

@@ -12,7 +12,7 @@ import (
 
 // How to remove what a claim may have left in Redis.
 
-// cleanUp schedules the removal of what the claim may have left: now, and again when no delayed call can still write.
+// cleanUp schedules the removal of what the claim may have left: now, and again after lateWriteUntil if that is ahead.
 func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
@@ -29,18 +29,18 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// releaseAgainAfter releases the claim's lock after a pause: gives it back if the claim has been granted it since. If the
-// lock is free then, the release wakes all waiters.
+// releaseAgainAfter releases the claim's lock after a pause. That gives the lock back if it was granted to the claim in
+// the meantime. If the lock is free then, the release wakes all waiters.
 func (cl *claim) releaseAgainAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
 
-// cleanUpRefused removes what a refused call may have left. It gives up if the removal is refused, too.
+// cleanUpRefused removes what a failed call may have left. It gives up if Redis refuses the removal for good.
 func (cl *claim) cleanUpRefused() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
 }
 
-// scheduleCleanup schedules t, to release the lock of the claim. If the claim has an update, t repeats that instead.
+// scheduleCleanup schedules t, to release the lock of the claim. If the claim has an update, t repeats the update.
 func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	lk := cl.lock
 	if lk.kind.release == nil && cl.update == nil { // acquires of this kind leave nothing in Redis

@@ -33,6 +33,7 @@ import (
 // A goroutine that needs several mutexes locks them in this order:
 //
 //	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → cleanup.queue.mu
+//	pubsub.Mux.mu → waitQueues.mu → dispatch.Dispatcher.mu
 //	pubsub.Mux.mu → Quorum.mu
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu → watchdog.Engine.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
@@ -190,9 +191,9 @@ func (c *clientConfig) check() error {
 func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 
 // Close ends the client. It refuses new locks, waiters fail with ErrClosed, and every live Lease.Context ends with a
-// cause that matches ErrClosed. Then Close waits for holders to stop and release, until ctx ends, and keeps renewing
-// their leases. Locks that aren't released when ctx ends expire in Redis. The error of Close counts them, but not those
-// whose Release returned an error.
+// cause that matches ErrClosed. Waiters and leases of a Quorum go on while enough of its clients are open. Then Close
+// waits for holders to stop and release, until ctx ends, and keeps renewing their leases. Locks that aren't released
+// when ctx ends expire in Redis. The error of Close counts them, but not those whose Release returned an error.
 //
 // Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
 // the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, each removal is
@@ -219,7 +220,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.closeErr
 }
 
-// shutdown waits for holders and callers, then stops everything.
+// shutdown waits for callers and holders until ctx ends, and stops all parts of the client.
 func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	select {
 	case <-left:
@@ -247,7 +248,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.rec.Close()
 }
 
-// awaitReleases waits until all locks are released, or ctx ends. After DefaultLease it logs, once, what it waits for.
+// awaitReleases waits until no lock is held any more, or ctx ends. After DefaultLease it logs, once, what it waits for.
 func (c *Client) awaitReleases(ctx context.Context) {
 	drained := c.grants.drained()
 	warn := time.NewTimer(DefaultLease)
@@ -328,7 +329,7 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// subscriptionRefused logs that a server refuses the subscription for wake-ups or, if err is nil, accepts it again.
+// subscriptionRefused logs that a server refuses subscriptions, or keeps hanging up; a nil err: it accepts them again.
 func (c *Client) subscriptionRefused(node string, err error) {
 	logger := c.logger()
 	if node != "" {

@@ -9,10 +9,10 @@ import (
 )
 
 // compositeLease is one lease made of several: of all locks of a Multi, or of one lock at several nodes of a Quorum.
-// Its members are ordinary leases, each with its own grant and renewals. The composite lives as long as at least need
-// members do.
+// Its members are ordinary leases of different grants, which are renewed separately. The composite ends when it is
+// released, or when fewer than need members live.
 //
-// Members report their end with the mu of their grant held. So mu is locked after the mu of a grant, never before.
+// Members report to the composite with the mu of their grant held. So mu is locked after a grant's mu, never before.
 type compositeLease struct {
 	id     uint64
 	began  time.Time
@@ -23,15 +23,15 @@ type compositeLease struct {
 	handle Lease
 
 	mu           sync.Mutex
-	size         int // the number of members, including those that will be added
+	size         int // the number of members, including those that are still expected
 	members      []*member
 	canceled     int            // members that are canceled or have ended
 	ended        int            // members that have ended
-	lost         memberErrors   // the losses of members
-	lastLost     *LostError     // the last one of these
+	lost         memberErrors   // the losses of members, each with its node
+	lastLost     *LostError     // the last one of these, without the node
 	lastCanceled *CanceledError // the last cancellation of a member
 	released     bool
-	err          error           // how the composite ended; nil while it lives or if it was released
+	err          error           // how the composite ended; nil: it lives, or was released without a loss
 	record       *record         // nil: it isn't acquired yet, or its members report for themselves
 	warned       bool            // the warning of WithHoldWarning was logged
 	absent       []failureStreak // of a Quorum, by node: why the node has no member
@@ -244,10 +244,11 @@ func (cl *compositeLease) heartbeat() {
 	}
 }
 
-// deadline returns the time until which at least need members are trusted.
+// deadline returns the time until which at least need members are trusted; zero: the composite has fewer.
 func (cl *compositeLease) deadline() time.Time { return cl.needed((*member).Deadline) }
 
-// needed returns the time that at least need members have reached: at is the time of one.
+// needed returns the latest time that need members have reached, where at returns the time of a member; zero: the
+// composite has fewer.
 func (cl *compositeLease) needed(at func(*member) time.Time) time.Time {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 // CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its LeaseInfo is about the whole lock, which is
 // held while at least Need of its members are. LastError is set if renewals, or attempts, fail for so many members that
-// fewer than Need are left.
+// fewer than Need are left, if the last attempt of a Multi that waits failed, and if the lock ended without a release.
 type CompositeInfo struct {
 	LeaseInfo
 	ID      uint64      // unique in this process: the members of a Quorum are leases of several clients
@@ -39,7 +39,7 @@ type EndedComposite struct {
 	Name    string // of the lock; a Multi's names are joined by commas
 	Need    int    // how many members it needs to be held
 	Members int    // how many names, or nodes, it has
-	End     string // how it had ended: lost, canceled or closed; "" if it lived, or was released, without that member
+	End     string // how it had ended: lost, canceled or closed; "" if it lived on or was released without that member
 }
 
 // compositeIDs is the last CompositeInfo.ID that was given.
@@ -178,7 +178,8 @@ func (cl *compositeLease) state() LeaseState {
 	return StateHeld
 }
 
-// addFailures sets LastError if the members that don't fail are fewer than the composite needs.
+// addFailures sets LastError, ErrorAt and FailingSince if members fail, and those that don't fail are fewer than the
+// composite needs. For a Multi that waits, addWaiter sets them.
 func (c *CompositeInfo) addFailures(nodes bool) {
 	var failing []*LeaseInfo
 	left := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// releaseLease releases all members.
+// releaseLease ends the composite, and releases all members.
 func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
 	cl.loseIfExpired()
 	cl.mu.Lock()
@@ -46,7 +46,7 @@ func releaseUnused(ctx context.Context, l *Lease) {
 		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 		return
 	}
-	_ = l.Release(ctx) // telemetry reports the error; the program gets that of the acquire, or of a later try of it
+	_ = l.Release(ctx) // telemetry reports the error; the program gets the result of its acquire
 }
 
 // releaseError returns the error of the composite's release. errs are the errors of the members.
@@ -107,9 +107,9 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	return errs
 }
 
-// releaseAtNodes releases the held members. It returns when a majority is released, when all nodes have answered, or
-// when the caller's ctx ends. After a majority is released, the other calls go on for nodeTimeout at most, even if that
-// ctx ends. The cleaner takes over from calls that failed.
+// releaseAtNodes releases the held members. It returns when a majority is released, when all calls have ended, or when
+// the caller's ctx ends, unless that had ended before. After a majority is released, the other calls go on for
+// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed.
 func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }

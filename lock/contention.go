@@ -26,9 +26,9 @@ func WithContentionProfile(rate int) Option {
 // Contention says which code waited for locks, and which code held locks while others waited. Counts and summed times
 // are estimates for all acquires, made from those that were recorded. Three figures of ContentionName are no such
 // estimates: Samples and LongestWait are what was recorded, and Utilization may be cut off. Package lockprofile writes
-// it for pprof.
+// a Contention for pprof.
 type Contention struct {
-	Since, Time time.Time         // from when the client was made until now
+	Since, Time time.Time         // from when the client was made until now; Since is zero if Rate is 0
 	Rate        int               // of WithContentionProfile: the least that an acquire counts for; 0: none is recorded
 	Stacks      []ContentionStack // at most 2,001, in no order
 	Names       []ContentionName  // the busiest ones, at most 100; those that caused most waiting first
@@ -40,9 +40,9 @@ type ContentionStack struct {
 	// Frames are the call stack of the acquires, beginning with the function that called Lock, Do or the like. It is
 	// empty for all stacks after the first 2,000: they are counted together.
 	Frames      []runtime.Frame
-	Group, Kind string // of the locks
+	Group, Kind string // of the locks; empty if Frames is
 
-	Waits int64         // for a lock that was held
+	Waits int64         // for a lock that couldn't be taken at once
 	Wait  time.Duration // the sum of these waits, whether they got the lock or gave up
 
 	// Holds counts the holds during which others waited: in this client, or in other clients if the release of a Mutex
@@ -60,7 +60,7 @@ type ContentionName struct {
 	Name        string        // without the key prefix; a hold of a Multi counts for each of its names, a wait for one
 	Group, Kind string        // of one of these locks
 	Window      time.Duration // the time that the other figures cover
-	Samples     int64         // recorded grants and waits; if there are few, the other figures are only a guess
+	Samples     int64         // recorded grants and ended waits; if there are few, the other figures are only a guess
 
 	Grants int64 // in the window
 	// Utilization is the share of Window in which this client held the lock, 0 to 1. For a semaphore and for readers it
@@ -68,13 +68,14 @@ type ContentionName struct {
 	//
 	// It is the estimated time held / Window, cut off at 1 except for a semaphore and for readers. So with a Rate above
 	// 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold that
-	// lasts for the whole Window is recorded in 1 of 10 cases (fewer if there are many acquires), and shown as 1 instead
-	// of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
+	// lasts for the whole Window is recorded in 1 of 10 cases (fewer if there are many acquires), and shown as 1
+	// instead of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
 	Utilization float64
-	// Waited is the sum of the waits of this client for the lock. LongestWait is the longest recorded wait.
+	// Waited is the sum of this client's waits for the lock. LongestWait is the longest recorded, even beyond Window.
 	Waited, LongestWait time.Duration
 
-	// HeldBy is the stack whose holds made others wait most, AwaitedBy the stack that waited most. nil: none is known.
+	// HeldBy is a stack whose holds made others wait, AwaitedBy a stack that waited. Stacks that do so now come first,
+	// then usually the one with the most time. nil: none is known.
 	HeldBy, AwaitedBy []runtime.Frame
 }
 

@@ -22,9 +22,9 @@ type DeadlockWait struct {
 	Name       string    // of the lock that it waits for
 	Owner      string    // for which the lock is requested
 	ClientID   string    // of the client that waits, see WithClientID
-	HoldsName  string    // the lock that the previous wait waits for: the ctx of this wait carries a lease of it
+	HoldsName  string    // that the previous wait waits for: this wait's ctx carries a lease of it, or its Multi has it
 	HoldsOwner string    // of that lease
-	TraceID    string    // of the acquire, "" if it isn't sampled
+	TraceID    string    // of the acquire, "" if it isn't sampled, or with WithoutHolderLinks
 	Since      time.Time // when it began to wait, by the clock of its client
 }
 

@@ -16,7 +16,8 @@ var (
 //
 // If the lease was lost, the error matches ErrLost, also when fn returned nil: another holder may have worked at the
 // same time, and only tokens protect from that. If fn returned nil and Redis didn't confirm the release, it matches
-// ErrUnconfirmed: the work is done, don't repeat it. If both fn and the release failed, their errors are joined.
+// ErrUnconfirmed: the work is done, don't repeat it. If both fn and the release failed, their errors are joined. If fn
+// calls Release itself, Do doesn't return the error of that call.
 //
 // The release takes as long as [Lease.Release] with ctx: at most until ctx ends or, if ctx has ended before, for the
 // rest of the lease.

@@ -8,8 +8,8 @@
 //	})
 //
 // A [Mutex] is a description: a name with options. Make it for every use, or share it. An acquire returns a [Lease],
-// the handle of one grant. The client's watchdog renews it each time a third of the lease has passed. If the holder
-// dies, the lock is free one lease later.
+// the handle of one grant. Unless it has [WithFixedLease], the client's watchdog renews it each time a third of the
+// lease has passed. If the holder dies, the lock is free one lease later.
 //
 // The other kinds are [FairMutex], [RWMutex], semaphores, [Latch], [Multi] and [Quorum]. Use a name for one kind only.
 //
@@ -33,7 +33,7 @@
 //     check tokens.
 //   - A server clock that steps forward ends leases early. A machine that was suspended may trust an ended lease.
 //   - A Redis that evicts or loses keys frees locks. Use maxmemory-policy noeviction.
-//   - Only a [FairMutex] is fair across processes. In one process waiters are served in the order in which they came.
+//   - Only a [FairMutex] is fair across processes. The waiters of one client are served in the order of their calls.
 //     TryLock of the other kinds may overtake waiters.
 //
 // # Lifetime

@@ -12,16 +12,17 @@ import (
 
 // The errors to check for with errors.Is. Those with details have types of their own.
 var (
-	ErrHeld     = errors.New("lockdog: lock is held")            // another holder has it; see HeldError
-	ErrLost     = errors.New("lockdog: lease lost")              // it ended without a release; see LostError
+	ErrHeld     = errors.New("lockdog: lock is held")            // another has it, or a latch is closed; see HeldError
+	ErrLost     = errors.New("lockdog: lease lost")              // the lock was lost before its release; see LostError
 	ErrReleased = errors.New("lockdog: lease has been released") // Release was called before
 	ErrClosed   = redisfail.ErrClosed                            // Client.Close was called
-	ErrDeadlock = errors.New("lockdog: deadlock")                // re-entry without WithReentrancy; or DeadlockError
+	ErrDeadlock = errors.New("lockdog: deadlock")                // ctx carries a lease of this lock; or DeadlockError
 	ErrInvalid  = errors.New("lockdog: invalid")                 // bad name, option or use; it says what is allowed
 
-	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is
-	// part of an incomplete cluster, or refuses the client's credentials; or the Redis client had no free connection,
-	// or its Limiter denied the call. A service answers with 503. The error wraps what Redis said.
+	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, busy, full or read-only, has too few
+	// replicas, is part of an incomplete cluster, or refuses the client's credentials; or the Redis client had no free
+	// connection, or its Limiter denied the call. A service answers with 503. The error wraps what Redis said or what
+	// failed on the way, unless it is a *ReplicasError.
 	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
 	// ErrUnconfirmed is returned by Do and TryDo: fn succeeded, but Redis didn't confirm the release. Don't repeat the
 	// work. The lock is free one lease later at the latest; WithMinHold and WithTakeoverDelay may keep it for longer.
@@ -49,7 +50,7 @@ func (e *unavailableError) Is(target error) bool { return target == ErrUnavailab
 // Unwrap returns what Redis said, or what failed on the way to Redis.
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// unconfirmedError is the result of Do where fn succeeded and the release failed.
+// unconfirmedError is the error of a Do or TryDo where fn succeeded and Redis didn't confirm the release.
 type unconfirmedError struct{ err error }
 
 // Error implements error.
@@ -118,7 +119,7 @@ const (
 	CauseForced      = telemetry.LossForced      // ForceUnlock took it away, and its message has arrived
 )
 
-// LostError says that a lease ended without a release, and how. It matches ErrLost.
+// LostError says that a lock was lost before its release, and how. It matches ErrLost.
 type LostError struct {
 	Name  string // of the lock
 	Cause Cause  // how it was lost
@@ -158,15 +159,15 @@ type Reason = telemetry.CancelReason
 
 // The reasons of a cancellation.
 const (
-	ReasonContext   = telemetry.CancelContext   // the ctx that the lease follows ended
+	ReasonContext   = telemetry.CancelContext   // the ctx that the lease follows, or a member's Multi or Quorum, ended
 	ReasonMaxHold   = telemetry.CancelMaxHold   // it was held for longer than WithMaxHold allows
 	ReasonHeartbeat = telemetry.CancelHeartbeat // Lease.Heartbeat wasn't called for as long as WithHeartbeat allows
 	ReasonClosed    = telemetry.CancelClosed    // the client was closed
 )
 
 // CanceledError is the cause of a Lease.Context that ended before the lease. The rest of the lease is time to stop and
-// release. The lease isn't renewed any more, except after Client.Close (ReasonClosed): then it is renewed until it is
-// released, or Close gives up.
+// release. The lease isn't renewed any more, except for other leases of the same grant (WithReentrancy), and after
+// Client.Close (ReasonClosed): then it is renewed until it is released, or Close gives up.
 type CanceledError struct {
 	Name   string // of the lock
 	Reason Reason // why it was canceled
@@ -209,7 +210,7 @@ func leaseContextEnded(ctx context.Context) error {
 }
 
 // ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone or, if
-// Redis didn't confirm that within a second, is undone in the background.
+// Redis didn't confirm that within a second and before ctx ended, is undone in the background.
 type ReplicasError struct {
 	Name   string        // of the lock
 	Wanted int           // how many had to confirm it
