@@ -6,11 +6,11 @@ import (
 )
 
 // fairQueues are the queues of this client's FairMutex waiters, by the lock's key, the oldest first. Each queue has one
-// waiter. When a lock of any kind is released or lost in this process, its key finds them here. waitQueues.mu guards
-// everything except n.
+// waiter. When a lock of any kind is released or lost in this process, the queues of its key are looked up here.
+// waitQueues.mu guards everything except n.
 type fairQueues struct {
 	byKey map[string]*list.List // of *waitQueue
-	n     atomic.Int64          // the number of queues. It is mostly 0, and then a release doesn't lock the mutex
+	n     atomic.Int64          // the number of queues. Mostly it is 0: then wakeUnsubscribedFair doesn't lock mu
 }
 
 // add adds a queue at the end. It ignores queues of other kinds.
@@ -49,8 +49,8 @@ func (f *fairQueues) first(key string) *waitQueue {
 	return queues.Front().Value.(*waitQueue)
 }
 
-// wakeUnsubscribedFair makes the first waiter for a FairMutex ask for a lock that was released. If its subscription
-// works, a message wakes it instead.
+// wakeUnsubscribedFair makes this client's first waiter for a FairMutex ask for a lock that was released, unless its
+// subscription works. Then a message wakes it when it is the next in Redis's queue.
 func (ws *waitQueues) wakeUnsubscribedFair(key string) {
 	if ws.fair.n.Load() == 0 {
 		return

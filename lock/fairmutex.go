@@ -24,18 +24,18 @@ var fairKind = &kind{
 // lock may be free and still wait for it. Places expire by Redis's clock. Of the waiters in the queue, a release wakes
 // only the next one.
 //
-// The order has a price: a turn that was waited for costs six commands (three questions, SUBSCRIBE, UNSUBSCRIBE, the
-// release), and nothing is handed over within a process. Use a Mutex unless the order matters.
+// The order has a price: a turn that was waited for costs six commands at least (three questions, SUBSCRIBE,
+// UNSUBSCRIBE, the release), and nothing is handed over within a process. Use a Mutex unless the order matters.
 //
-// Redis keeps the order in memory: a failover may lose places. A waiter that lost its place, or whose requests went
-// unanswered for a whole lease, goes to the end. A queue that nobody uses any more expires 12 to 24 hours after the
-// last deadline in it, unless only waiters of Redisson are left.
+// Redis keeps the order in memory: a failover may lose places. A waiter goes to the end if it lost its place, if its
+// requests went unanswered for a whole lease, or if too few replicas confirmed its grant (WithReplicas). A queue that
+// nobody uses any more expires 12 to 24 hours after the last deadline in it, unless only waiters of Redisson are left.
 //
 // A Mutex, a Multi, a Mutex of a Quorum and Redisson's RLock of the same name exclude the FairMutex, but their waiters
 // aren't in the queue: after a release, the first one that asks gets the lock. A release by lockdog wakes the next
-// waiter in the queue and the waiters of the other kinds. A release by Redisson wakes only waiters of its own kind:
-// behind an RLock, a waiter for a FairMutex asks every third of its lease; behind an RFairLock, a waiter for a Mutex
-// asks when the holder's lease should have run out.
+// waiter in the queue, and one or all of the waiters of the other kinds. A release by Redisson wakes only waiters of
+// its own kind: behind an RLock, a waiter for a FairMutex asks every third of its lease; behind an RFairLock, a waiter
+// for a Mutex asks when the holder's lease should have run out.
 type FairMutex struct{ lock }
 
 var _ Locker = (*FairMutex)(nil)

@@ -8,7 +8,7 @@ import (
 )
 
 // foreign returns the error of a call that found data of another kind or program in a key of the lock, and didn't
-// change it; or that would have made too many permits. It is nil if err is any other error.
+// change it, or that would have added or removed too many permits. For any other error it returns nil.
 func (lk *lock) foreign(op string, err error) error {
 	holds := "holds something else than this kind of lock"
 	if n := lk.kind.number; n != "" {

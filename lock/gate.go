@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the calls that run in the client. After shut it lets no call in.
+// gate counts the calls that run in the client, except Lease.Release. After shut, enter reports false.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once

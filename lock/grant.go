@@ -14,7 +14,7 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// grant is one grant of a lock by Redis. Its handles are leases: the one that Lock returned, and those that joined it.
+// grant is one grant of a lock by Redis. Its handles are leases: the first one, and those that joined it.
 //
 //	         cancel                 deadline, or the client gives up
 //	held ─────────────▶ canceled ───────────────────────────┐
@@ -24,7 +24,7 @@ import (
 //	 └──── release ────────┴────▶ releasing ────────────────┘
 //
 // Each step is taken once, by the first caller, with mu held. So a grant ends for exactly one reason. A loss is decided
-// before the state changes: once lose has set extras.err, end returns it, and finish accepts no other end.
+// before the state changes: once lose has set extras.err, endErr returns it, and finish accepts no other end.
 type grant struct {
 	lock  *lock
 	claim *claim
@@ -34,7 +34,7 @@ type grant struct {
 	mu            sync.Mutex
 	state         grantState
 	firstReleased bool
-	first         Lease       // the handle that Lock returned
+	first         Lease       // the handle of the call that took the lock
 	extras        *grantExtra // nil while it isn't needed
 
 	prev, next *grant // in the registry's ring
@@ -49,7 +49,7 @@ const (
 	grantEnded
 )
 
-// startGrant returns the grant of a claim that Redis has granted, and starts its renewal. nil: the client is closing.
+// startGrant returns the grant of a claim that Redis has granted, and gives it to the watchdog. nil: the client closes.
 func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
 	if lk.c.isClosing() {
 		return nil
@@ -209,7 +209,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	g.client().waits.wake(g.lock.key)
 }
 
-// noteForced notes who called ForceUnlock. That is the cause if the lock turns out to be lost.
+// noteForced notes who called ForceUnlock. If the lock is then missing or taken, it was lost with CauseForced.
 func (g *grant) noteForced(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +217,7 @@ func (g *grant) noteForced(by string) {
 	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
 }
 
-// loseIfExpired ends the grant if it has expired by the clock.
+// loseIfExpired ends the grant if it has expired by the clock, or if the watchdog has found another loss.
 func (g *grant) loseIfExpired() {
 	if g.client().renewer.Check(&g.wd) {
 		return
@@ -245,7 +245,7 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
-// keepUntil returns until when the lock stays taken after a release (WithMinHold); zero: the release frees the lock.
+// keepUntil returns until when a release keeps the lock taken (WithMinHold); zero, or over: the release frees it.
 func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}
@@ -321,5 +321,5 @@ func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
 }
 
-// errJoinedLast is why a lease is canceled when the ctx of each remaining handle has ended.
+// errJoinedLast is why a grant is canceled by the release of a handle: all handles that are left were canceled before.
 var errJoinedLast = errors.New("every ctx that the lease follows has ended")

@@ -13,9 +13,9 @@ type grantExtra struct {
 	err      error          // how it ended; nil: it was released, or lives
 	failures failureStreak  // of its renewals
 	beat     time.Duration  // when the last heartbeat was, counted from the grant
-	warned   bool           // the warning of WithHoldWarning was logged
+	warned   bool           // warn was called, which logs the warning of WithHoldWarning
 
-	forced   error     // the ForceUnlock that a message on the control channel has named, nil if none
+	forced   error     // see noteForced; nil: no message of a ForceUnlock, or the lock was renewed since
 	forcedAt time.Time // when that message came
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat

@@ -134,7 +134,7 @@ func (lk *lock) parentOf(ctx context.Context) context.Context {
 	return lc
 }
 
-// join adds a handle to a live grant. It returns nil if the grant has been canceled or has ended in the meantime.
+// join adds a handle to a live grant. It returns nil if the grant isn't in the state grantHeld any more.
 func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	l := &Lease{target: g, parent: lk.parentOf(ctx)}
 	g.mu.Lock()
@@ -227,8 +227,8 @@ func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
 	return g.releaseInRedis(ctx)
 }
 
-// dropHandle ends one handle. With the last handle it stops the renewal, too, and reports true: the lock has to be
-// released in Redis.
+// dropHandle ends one handle. With the last handle of a grant that hasn't ended, it also stops the renewal and reports
+// true: the lock has to be released in Redis.
 func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.loseIfExpired()
 	g.mu.Lock()

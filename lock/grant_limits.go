@@ -38,7 +38,7 @@ func (g *grant) warn(held time.Duration) {
 	}
 }
 
-// nextAlarm returns when the next limit of the hold is due, zero if there is none.
+// nextAlarm returns when the next warning or limit of the hold is due, zero if there is none.
 func (g *grant) nextAlarm(held time.Duration) time.Time {
 	cfg := g.lock.cfg
 	var next time.Duration

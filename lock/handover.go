@@ -106,7 +106,7 @@ func (h *handOver) failed(until time.Time) {
 	h.end(wakeLocal)
 }
 
-// notTaken is called when the release has ended without a hand-over. If tell is true, it wakes the head.
+// notTaken is called after a release without a hand-over. If tell is true and failed wasn't called, it wakes the head.
 func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()

@@ -7,7 +7,7 @@ type LeaseState string
 
 // The states of a LeaseInfo. The last two are those of a CompositeInfo and its members only.
 const (
-	StateWaiting   LeaseState = "waiting"   // a Lock that waits
+	StateWaiting   LeaseState = "waiting"   // a call that waits, such as Mutex.Lock or Latch.Wait
 	StateHeld      LeaseState = "held"      // held, and renewed unless WithFixedLease was given
 	StateCanceled  LeaseState = "canceled"  // its Context has ended; winding down
 	StateReleasing LeaseState = "releasing" // Release is under way
@@ -22,7 +22,7 @@ type LeaseInfo struct {
 	Group        string         // see WithGroup
 	State        LeaseState     // held, canceled, releasing or waiting
 	Node         string         // the server where the lock lives, as an address; "" while that isn't known
-	Owner        string         // as Lease.Owner; while waiting, the owner that it asks for
+	Owner        string         // as Lease.Owner; while waiting, the owner under which it asks
 	Token        int64          // 0 while waiting
 	Since        time.Time      // when it was granted, or began to wait
 	Lease        time.Duration  // the whole lease
@@ -32,7 +32,7 @@ type LeaseInfo struct {
 	ErrorAt      time.Time      // when LastError occurred
 	FailingSince time.Time      // since when every renewal, or try, has failed; zero if the last one didn't fail
 	Reason       Reason         // why it was canceled
-	TraceID      string         // of the trace in which it was taken, "" if that isn't sampled
+	TraceID      string         // of the acquire's trace, "" if not sampled, or while waiting with WithoutHolderLinks
 	WaitsFor     string         // while waiting: the owner of the lock when last seen
 	Composite    *CompositeInfo // the lock of the Multi or the Quorum that it is a member of; nil for others
 }

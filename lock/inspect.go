@@ -23,7 +23,7 @@ type Holder struct {
 	Owner     string        // as Lease.Owner for a lockdog client; of several readers the one with the longest lease
 	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
 	Count     int           // how often a Redisson holder has entered; 1 for a lockdog holder
-	Remaining time.Duration // until the lock is free without a renewal, takeover delay included; negative: no expiry
+	Remaining time.Duration // how long Owner has the lock unless renewed, takeover delay included; negative: no expiry
 	Token     int64         // 0 if the holder isn't a lockdog client
 	TraceID   string        // of the trace in which the holder took it, "" if unknown
 	Mode      string        // of an RWMutex: "write", or "read"

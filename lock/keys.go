@@ -9,7 +9,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// maxNameBytes bounds a lock's name, because every command, log line and span contains it.
+// maxNameBytes bounds a lock's name, prefix included, because commands, log lines and spans contain it.
 const maxNameBytes = 1024
 
 // checkName returns an error if the name of a lock, prefix included, isn't allowed.

@@ -46,7 +46,7 @@ type kind struct {
 
 	number    string // what its key holds, if not the hash of a lock
 	refusal   string // why an acquire was refused, if not because of a holder
-	emptyHint string // ... if no lease is known that will end
+	emptyHint string // the same, if no lease is known that will end
 }
 
 // named returns a copy of the kind with another name.
@@ -84,7 +84,7 @@ type acquireParams struct {
 	waiter   *waiter        // the waiter that asks; nil: a TryLock, or the first attempt of a Lock
 }
 
-// callContext returns the ctx of the calls to Redis. It ends lastAnswer after the wait.
+// callContext returns the ctx of the calls to Redis. It ends with ctx, or lastAnswer after waitDeadline.
 func (p *acquireParams) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.waitDeadline.IsZero() {
 		return ctx, func() {}

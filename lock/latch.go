@@ -18,7 +18,7 @@ var latchKind = &kind{
 }
 
 // Latch describes a latch: a number in Redis that processes count down while others wait. At 0 the latch is open, and
-// the waiters go on. It holds no state: make it for every use, or share it. Redisson's RCountDownLatch is the same.
+// the waiters go on. A Latch holds no state: make one for every use, or share it. It is Redisson's RCountDownLatch.
 //
 // A latch that was never set is open, so set it before others wait for it. Don't set it again after a restart: if it
 // was counted down to 0 before, nobody counts the new one down. Give each round its own name.
@@ -27,10 +27,10 @@ var latchKind = &kind{
 // message or an error. A latch has no lease: if a process that should count it down died, it stays closed. So bound the
 // wait, by ctx or by WithWait.
 //
-// WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as defaults, they
-// are ignored. A waiter that isn't woken asks again every third of WithLease's ttl, 10 s at most. If Redis doesn't
-// answer, or refuses for a while, TrySetCount and CountDown are repeated for that ttl, 30 s at most; then they fail. As
-// with an UnleasedSemaphore, receipts prevent that anything is counted twice.
+// WithFixedLease, WithMaxHold, WithMinHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as
+// defaults, they are ignored. A waiter that isn't woken asks again about every third of WithLease's ttl, 10 s at most.
+// If Redis doesn't answer, or refuses for a while, TrySetCount and CountDown are repeated for that ttl, 30 s at most;
+// then they fail. As with an UnleasedSemaphore, receipts prevent that anything is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a
 // channel in another slot. Such a name is refused with an error that matches ErrInvalid.
@@ -49,7 +49,7 @@ func (c *Client) Latch(name string, opts ...LockOption) *Latch {
 }
 
 // TrySetCount closes the latch if it is open, and reports whether it did. The latch then has to be counted down n
-// times, 1 or more. A closed latch isn't changed. After an error it may have been done or not.
+// times, 1 or more. A closed latch isn't changed. After an error, the latch may have been set or not.
 func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 	lk := l.base()
 	return lk.applyUpdate(ctx, "set count", false, func() (*claim, error) {
@@ -80,7 +80,8 @@ func (l *Latch) CountDown(ctx context.Context) error {
 // Redis. If the latch is set again at once, some waiters may find it closed: they go on waiting.
 //
 // The error is a *HeldError if WithWait is over. It matches ErrHeld and the cause of ctx if ctx ended during the wait.
-// Other errors: ErrClosed; ErrInvalid; else what Redis answered, or why it didn't.
+// In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors:
+// ErrClosed; ErrInvalid; the cause of ctx if ctx had ended before; else what Redis answered, or why it didn't.
 func (l *Latch) Wait(ctx context.Context) error {
 	lk := l.base()
 	if err := lk.usable(ctx, "wait"); err != nil {

@@ -12,7 +12,8 @@ import (
 //
 // A lease ends when it is released, when it is lost, or when its Client is closed and gives it up. It may be canceled
 // before that: then its Context ends, and the rest of the lease is time to stop and release. A canceled lease isn't
-// renewed any more, unless Client.Close canceled it: then it is renewed until it is released, or Close gives up.
+// renewed any more, unless another lease that shares its grant is live (WithReentrancy), or Client.Close canceled it:
+// then it is renewed until it is released, or Close gives up.
 //
 // A Lease must not be copied. A nil or zero Lease has ended: its Err, the error of Release and the cause of its Context
 // match ErrInvalid.
@@ -21,7 +22,7 @@ type Lease struct {
 
 	target    leaseTarget
 	composite *compositeLease // that this lease is a member of; nil for most
-	parent    context.Context // when it ends, the lease is canceled
+	parent    context.Context // when it ends, the lease is canceled, or follows another one: see nextParent
 
 	// These, composite and parent are guarded by target.handleMu.
 	cause    error         // why Context ended
@@ -64,7 +65,7 @@ type leaseTarget interface {
 func (l *Lease) Name() string { return l.of().lockName() }
 
 // Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an
-// RWMutex. For a Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
+// RWMutex. For a Multi it is the owner of one of the names, for a Quorum the owner at one of the nodes.
 func (l *Lease) Owner() string { return l.of().owner() }
 
 // Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as
@@ -82,7 +83,7 @@ func (l *Lease) Token() int64 { return l.of().token() }
 func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
 // Deadline is the time until which this process trusts the lease without another renewal. Each renewal moves it. A lock
-// that a release in another process granted is trusted for 3 s at most until its first renewal, which comes within half
+// that a release by another client granted is trusted for 3 s at most until its first renewal, which comes within half
 // a second. Deadline doesn't change when the lease ends: Context and Err say whether the lease is still trusted.
 func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
@@ -139,14 +140,15 @@ func (l *Lease) Err() error {
 	return l.target.handleErr(l)
 }
 
-// Release ends the lease, and frees the lock unless another lease has joined it (WithReentrancy): then the last Release
-// frees it. Release also works on a ctx that has ended, and then takes no longer than the rest of the lease. Otherwise
-// it returns when ctx ends at the latest, and the client goes on trying. The last Release stops the renewal first.
-// Whatever it returns, the lock is free one lease later, or when WithMinHold or WithTakeoverDelay is over, if later.
+// Release ends the lease, and frees the lock unless other leases share its grant (WithReentrancy): then the last
+// Release frees it. Release also works on a ctx that has ended, and then takes no longer than the rest of the lease.
+// Otherwise it returns when ctx ends at the latest. If Redis hasn't confirmed the release by then, the client goes on
+// trying, unless WithMinHold keeps the lock taken. The last Release stops the renewal first. Whatever it returns, the
+// lock is free one lease later, or when WithMinHold or WithTakeoverDelay is over, if later.
 //
 // The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was
-// closed and gave up the lease, and ErrInvalid if the Lease or ctx is nil (without a ctx the lease is released even
-// so). Any other error means that Redis didn't confirm the release.
+// closed and gave up the lease, and ErrInvalid if the lock's key holds something else by now, or if the Lease or ctx is
+// nil (without a ctx the lease is released even so). Any other error means that Redis didn't confirm the release.
 //
 // A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released
 // when a majority of the nodes has confirmed; the client goes on trying the others.

@@ -15,19 +15,19 @@ import (
 // maxNames limits the names of a Multi: Redis serves no other command while the script takes them.
 const maxNames = 1024
 
-// multiKind is the kind of each lock of a Multi: a Mutex with another name.
+// multiKind is the kind of each lock of a Multi: mutexKind, but called "multi".
 var multiKind = mutexKind.named("multi")
 
 // Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token
 // for each name. In Redis each name is a Mutex. So a Multi excludes other holders of its names, also Java programs.
 //
-// Names are taken in the order of their bytes, whatever their order in the call. So two Multis never deadlock, nor do a
-// Multi and nested Mutexes that are taken in that order.
+// Names are taken in the order of their bytes, whatever their order in the call. So two Multis don't deadlock, nor do a
+// Multi and nested Mutexes that are taken in that order, unless a caller held other locks before.
 //
 // If all names are free, and are on one server or have a common {hash tag} in a Cluster or a Ring, one atomic script
-// takes them in one round trip, and another one releases them. Otherwise they are taken one by one. While Lock waits
-// for a name, it holds and renews the names before it. If one of those is lost during the wait, Lock releases the
-// others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
+// takes them in one round trip, and as a rule another one releases them. Otherwise they are taken one by one. While
+// Lock waits for a name, it holds and renews the names before it. If one of those is lost during the wait, Lock
+// releases the others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
 //
 // The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease
 // is lost, with a *LostError that wraps the one of that name. Then the others aren't renewed any more; Release releases
@@ -77,8 +77,8 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 // TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its
 // name.
 //
-// Other errors are those of Mutex.TryLock: ErrDeadlock if ctx descends from the Context of a live lease of one of the
-// names. With WithReentrancy, TryLock joins such leases and takes the other names.
+// Other errors are those of Mutex.TryLock. It is ErrDeadlock if ctx descends from the Context of a live lease of one of
+// the names. With WithReentrancy, TryLock joins such leases and takes the other names.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over; WithWait applies to

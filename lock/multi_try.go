@@ -210,8 +210,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. granted: they were granted; otherwise only those are
-// cleaned up that a call without a reply may have left.
+// cleanUpAll removes from Redis what claims may have left there. granted: they were granted. Otherwise it skips those
+// for which no reply was lost.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.hadLostReply() {

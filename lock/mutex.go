@@ -16,7 +16,7 @@ var mutexKind = &kind{
 	usesWaitSet: true, oneKey: true,
 }
 
-// Mutex describes a lock: its name and how to take it. It holds no state: make one for every use, or share it.
+// Mutex describes a lock: its name and how to take it. A Mutex holds no state: make one for every use, or share it.
 type Mutex struct{ lock }
 
 var _ Locker = (*Mutex)(nil)
@@ -31,25 +31,26 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 }
 
 // TryLock takes the lock if it is free. Otherwise it fails at once with a *HeldError, which matches ErrHeld. If Redis
-// fails, or is silent for the ReadTimeout, TryLock asks up to four times in all. It fails with ErrUnavailable after a
-// third of the lease, 5 s at most; with WithWait(d), after d and one second. It also ends when ctx ends.
+// fails, or is silent for the ReadTimeout, TryLock asks up to four times in all. It fails with ErrUnavailable within a
+// third of the lease, 5 s at most; with WithWait(d), within d and one second. It also ends when ctx ends.
 //
-// Other errors: ErrDeadlock if ctx descends from the Context of a live lease of this lock; a *ReplicasError
-// (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
+// Other errors: ErrDeadlock if ctx descends from the Context of a live lease of this lock (see WithReentrancy); a
+// *ReplicasError (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or
+// why it didn't.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription
-// for each client that waits, and one question for each lease of the holder. A release grants the lock to one waiter,
-// or wakes it: the first waiter of the process that has waited longest. In one process, calls are served in order.
+// for each client that waits, and one question for each lease of the holder. As a rule a release grants the lock to one
+// waiter, or wakes it: the first waiter of the client that has waited longest. Calls of one client are served in order.
 //
 // The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
 // WithLifetime.
 //
 // If WithWait is over, the error is a *HeldError. If ctx ended during the wait, the error matches ErrHeld and the cause
 // of ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors
-// are those of TryLock.
+// are those of TryLock, and a *DeadlockError (WithDeadlockBreaking).
 //
-// Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for one lease at most. While
+// Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for about one lease. While
 // Redis doesn't answer, a new call asks four times; a call that already waits goes on for one lease before it gives up.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
@@ -71,7 +72,8 @@ func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().i
 //
 // A holder in a lockdog client loses its lease within milliseconds, with CauseForced and the id of the client that
 // called, if its client's subscription works. That subscription is made with the client's first grant. Otherwise the
-// holder learns of the loss at its next renewal. Only tokens stop what it does until then.
+// holder learns of the loss at its next renewal. A holder whose lease isn't renewed (WithFixedLease) learns of it when
+// it releases, or when the lease runs out. Only tokens stop what it does until then.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.base().forceUnlock(ctx, callerOf())
 }

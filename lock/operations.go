@@ -152,7 +152,7 @@ func (o *operations) releaseWithRetry(
 }
 
 // refusesAll reports whether a final error says nothing of an earlier try of the same call, which may have been done. A
-// script that refuses a value has found no receipt of one.
+// script that refuses a value has found no receipt of that try.
 func refusesAll(err error) bool {
 	return !redisfail.Classify(err).Unclear &&
 		!redisfail.IsOutOfRange(err) && !redisfail.IsNotInteger(err) && !redisfail.IsWrongType(err)

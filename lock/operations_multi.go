@@ -24,7 +24,7 @@ type multiAcquireReply struct {
 func (o *operations) acquireAll(
 	ctx context.Context, a *telemetry.Acquire, claims []*claim, params *acquireParams,
 ) (j multiAcquireReply, err error) {
-	var refused error // the server accepts no script with the keys of several locks: not retried
+	var refused error // the server accepts no script with these keys, at least not now: not retried
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Defaults and limits of leases.
+// Defaults and limits of options.
 const (
 	DefaultLease = 30 * time.Second       // unless WithLease or WithFixedLease sets another
 	MinLease     = 100 * time.Millisecond // shorter ones could not be renewed over a network
@@ -129,8 +129,8 @@ func WithLifetime(ctx context.Context) LockOption {
 
 // WithReentrancy lets Lock and TryLock join a live lease of the same lock and client if their ctx descends from the
 // Context of that lease. Without the option they fail with ErrDeadlock. The last Release frees the lock. The Context of
-// a lease that joined ends with the outer one's at the latest, so release the inner lease first. Goroutines that share
-// such a ctx do not exclude each other.
+// a lease that joined ends with the outer one's at the latest, unless it follows another ctx (WithLifetime). So release
+// the inner lease first. Goroutines that share such a ctx do not exclude each other.
 func WithReentrancy() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentrant = true })
 }
@@ -147,8 +147,8 @@ func WithGroup(group string) LockOption {
 	})
 }
 
-// WithMaxHold ends Lease.Context and stops renewing d after the grant, so that a stuck holder blocks others for
-// d and one lease at most. d must be at least a third of the lease.
+// WithMaxHold ends Lease.Context and stops renewing d after the grant, so that a stuck holder blocks others for d and
+// one lease at most, with WithTakeoverDelay for longer. d must be at least a third of the lease.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = min(d, backend.Longest), true })
 }
@@ -230,9 +230,9 @@ func WithoutHolderLinks() LockOption {
 }
 
 // WithReplicas makes a grant wait, with Redis's WAIT, until n replicas of the lock's server have it, for d at most. If
-// they don't, the grant is undone, and Lock and TryLock fail with a *ReplicasError. It is then rarer that a failover
-// loses a held lock, but not impossible: Redis may promote another replica, and renewals don't wait. d must be shorter
-// than the ReadTimeout of the Redis client and than the lease.
+// they don't, the grant is undone, and Lock and TryLock fail with a *ReplicasError; a Lock that already waits tries
+// again for about one lease. Failovers then lose fewer held locks, but not none: Redis may promote another replica, and
+// renewals don't wait. d must be shorter than the ReadTimeout of the Redis client and than the lease.
 func WithReplicas(n int, d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if n < 1 || d < time.Millisecond {
@@ -254,8 +254,8 @@ func WithRedissonTokens() LockOption {
 
 // WithDeadlockBreaking lets Lock fail with a *DeadlockError, which matches ErrDeadlock, if its wait is part of a
 // deadlock, in one process or across several (see WithWaitGraph). In a deadlock, one of the waits with this option
-// fails: the one whose lease in the cycle was granted last. Its caller must release what it holds, and may then try
-// again.
+// fails: the one whose lease in the cycle has the largest token, as a rule the lease that was granted last. Its caller
+// must release what it holds, and may then try again.
 func WithDeadlockBreaking() LockOption {
 	return lockOption(func(c *lockConfig) { c.breaks = true })
 }
@@ -297,7 +297,7 @@ func (defaults *lockConfig) with(opts []LockOption, k *kind) *lockConfig {
 	return &c
 }
 
-// check validates the options together.
+// check validates the options together. It also rounds the lease, and sets leaseArg.
 func (c *lockConfig) check() {
 	if c.lease < MinLease || c.lease > MaxLease {
 		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)

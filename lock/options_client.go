@@ -52,9 +52,9 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 
 // WithLossNotifications makes Redis notify the client, by client-side caching (CLIENT TRACKING), when the key of a lock
 // that it holds has changed. A lease whose entry is gone (DEL, FLUSHALL, RENAME or whatever else) is then lost some
-// milliseconds later, not only at the next renewal. A lease that was cut short by PEXPIRE is renewed at once. The
-// option is for all kinds, but only for leases that are renewed: one of WithFixedLease isn't checked. For a Quorum,
-// give it to the clients of all nodes.
+// milliseconds later, not only at the next renewal. A lease that was cut short by PEXPIRE is renewed at once, unless it
+// is a Semaphore's. The option is for all kinds, but only for leases that are renewed: one of WithFixedLease isn't
+// checked. For a Quorum, give it to the clients of all nodes.
 //
 // It costs two connections and two goroutines for each server that has locks of the client, until half a minute after
 // the last one. And it costs two commands and a message for each grant that is kept for more than 5 ms, and for each
@@ -66,7 +66,7 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // to 6 s if the break was silent. Leases are checked by renewals, which keep their pace: if thousands of locks are lost
 // together, some 250 are noticed in each 100 ms. SWAPDB isn't noticed. If Redis refuses (an ACL, or a proxy that
 // doesn't know the commands), that is logged once, counted in lockdog.errors as an error of subscribe, and tried again
-// each minute. Meanwhile leases live as without the option.
+// about once a minute. Meanwhile leases live as without the option.
 func WithLossNotifications() Option {
 	return clientOption(func(c *clientConfig) { c.lossNotices = true })
 }
@@ -82,7 +82,7 @@ func WithCallerAttributes() Option {
 // graph shows who waits for whom in all processes. The default is 1s; 100ms to 1h are allowed; 0 turns both off.
 //
 // Such a wait is in Redis with an expiry of 5 s: the lock that it waits for, since when, the trace, and the leases that
-// its ctx carries. A deadlock is a cycle of waits: each ctx carries a lease for which the next wait waits. It is
+// its ctx carries. A deadlock is a cycle of waits: each waits for a lease that the ctx of the next one carries. It is
 // reported if all of it was true at one moment, as a rule 1 to 2 seconds after the last of its waits was written. Each
 // client reports it for its own waits: in the log, in lockdog.deadlocks and as an event of the acquire's span. The
 // deadlock lasts until a wait in it ends (by WithWait, its ctx or WithDeadlockBreaking), or a lease is lost.
