@@ -17,7 +17,7 @@ const (
 	maxNodeTimeout       = time.Second
 )
 
-// nodeTimeout returns how long a call to one node may take.
+// nodeTimeout returns how long one node has to answer while a lock is taken, and after a majority has released it.
 func nodeTimeout(lease time.Duration) time.Duration {
 	return min(lease/nodeTimeoutsPerLease, maxNodeTimeout)
 }
@@ -39,8 +39,9 @@ var quorumKind = func() *kind {
 //
 //   - All nodes are asked at once. Each has a tenth of the lease to answer, a second at most. The lock is acquired as
 //     soon as a majority has granted it; the other nodes join when they answer. A node that is down costs nothing as
-//     long as a majority answers, except that the first contended call waits for it until that timeout. A first call
-//     also connects: over a network, the lease must be at least 60 round trips long.
+//     long as a majority answers, with one exception: the first call that gets some of the nodes, while rivals get the
+//     others, waits for it until that timeout. A first call also connects: over a network, the lease must be at least
+//     60 round trips long.
 //   - Each node's lease is trusted from before the request, less the margin for clock drift. The Deadline is the time
 //     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a
 //     majority is left.
@@ -155,16 +156,16 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 }
 
 // TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails at once: with
-// a *HeldError, which matches ErrHeld, if a majority has answered and at least one of them refused; or else with what
-// failed at which node.
+// a *HeldError, which matches ErrHeld, if a majority has answered but not granted it; or else with what failed at which
+// node.
 //
 // Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a
-// majority of the nodes: a node has published a release, or the lease seen there has expired. Before it asks, it pauses
-// for a random time, so that one of several processes is the first. Waiters in one process are served in order. While
-// no majority answers, it asks twice a second, and fails after one lease.
+// majority of the nodes: a node has published a release, or the lease seen there has expired. Before it asks again, it
+// pauses for a random time, so that one of several processes is the first. The waiters of one Quorum are served in
+// order. While no majority answers, it asks about twice a second, and fails after one lease.
 //
 // Otherwise it is like Mutex.Lock.
 func (m *QuorumMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
@@ -179,9 +180,9 @@ func (m *QuorumMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l 
 	return tryDo(ctx, m, fn)
 }
 
-// Inspect returns the holder of the lock at each node. Only a client that holds it at a majority of the nodes has the
-// lock. A holder's owner differs from node to node; its token doesn't, once the grant is complete. If some requests
-// fail, the result has the other nodes, and the error says which failed.
+// Inspect returns the holder of the lock at each node, by the node's address. Only a client that holds it at a majority
+// of the nodes has the lock. A holder's owner differs from node to node; its token is the same at a majority, once the
+// grant is complete. If some requests fail, the result has the other nodes, and the error says which failed.
 func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
 	if err := m.base().usable(ctx, "inspect"); err != nil {
 		return nil, err
@@ -190,8 +191,8 @@ func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
 	return found, joinAtNodes(m.locks, errs)
 }
 
-// ForceUnlock frees the lock at every node, as Mutex.ForceUnlock does, and reports whether it was held at any. If some
-// nodes can't be reached, the error says which; the lock is free at the others.
+// ForceUnlock frees the lock at every node, as Mutex.ForceUnlock does, and reports whether it was held at any. If that
+// fails at some nodes, the error says at which; the lock is free at the others.
 func (m *QuorumMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.base().usable(ctx, "force unlock"); err != nil {
 		return false, err

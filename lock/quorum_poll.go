@@ -25,9 +25,9 @@ type vote struct {
 
 // pollResult is the result of a poll without a lease.
 type pollResult struct {
-	held  *HeldError // if a majority answered
+	held  *HeldError // nil if err is set
 	trace string     // the traceparent of that holder's acquire
-	err   error      // why there is no lease; nil: see held
+	err   error      // why there is no lease; nil: a majority has answered, but not granted it (held)
 	final bool       // asking again won't help
 	shut  bool       // final, as too many clients are closed
 }
@@ -82,7 +82,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	return nil, t.resultOf(in, err)
 }
 
-// awaits reports whether the poll waits for a pending vote. During that it holds what it was granted, which other
+// awaits reports whether the poll waits on for pending votes. While it waits, it holds what it was granted, which other
 // callers may need for their majority. So it waits for a node that couldn't be reached last time only if the others
 // can't be a majority.
 func (t *quorumTry) awaits() bool {
@@ -121,7 +121,7 @@ func (t *quorumTry) ask(i int) {
 	t.votes <- v
 }
 
-// unreached reports whether a call failed without an answer.
+// unreached reports whether a call failed because its node couldn't be reached, or didn't answer in time.
 func unreached(err error) bool {
 	if err == nil {
 		return false
@@ -249,7 +249,7 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 		return false
 	case !cl.add(g, &g.first):
 		ctx, cancel := t.limited(v.node)
-		_ = g.first.Release(ctx) // the lease has ended in the meantime
+		_ = g.first.Release(ctx) // the lease was canceled, or has ended, in the meantime
 		cancel()
 	}
 	return true

@@ -8,8 +8,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// quorumQueue is the queue of this process's waiters for one lock of a Quorum. It exists while it has a waiter. Only
-// its head asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
+// quorumQueue is the queue of a Quorum's waiters for one lock. It exists while it has a waiter. Of these, only its head
+// asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
 type quorumQueue struct {
 	q       *Quorum
 	key     string
@@ -27,7 +27,7 @@ type quorumWaiter struct {
 	name    string
 	queue   *quorumQueue
 	place   *list.Element
-	tracked []*waiter     // by node: its waiter in that client's Leases
+	tracked []*waiter     // by node: the waiter that shows this one in the Leases of the node's client
 	signal  chan struct{} // wakes it to look at the queue
 }
 
@@ -39,9 +39,9 @@ type quorumListener struct {
 	nodeState
 }
 
-// nodeState is what was last seen at a node: when the lock may be free there.
+// nodeState is what was last seen at a node.
 type nodeState struct {
-	free          time.Time // or when to ask again
+	free          time.Time // when the lock may be free there or, with unknownHolder, when to ask again
 	unknownHolder bool      // the node didn't say when it will be free
 	failures      failureStreak
 }
@@ -117,7 +117,7 @@ func (queue *quorumQueue) wakeHead() {
 	}
 }
 
-// Up implements pubsub.Listener. A release before this moment may have gone unheard, so the head asks once.
+// Up implements pubsub.Listener. A release before this moment may have gone unheard, so the node becomes due once.
 func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
 
 // Down implements pubsub.Listener.
@@ -147,7 +147,7 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// noteNodes notes what the head has seen at the nodes.
+// noteNodes notes what the waiter has seen at the nodes, if it is the head.
 func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue := w.queue
 	queue.q.mu.Lock()

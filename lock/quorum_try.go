@@ -50,7 +50,7 @@ func (t *quorumTry) startNodeAcquire(i int) {
 	t.spans[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
 }
 
-// fail ends the call without a lease. What pending nodes grant is released.
+// fail ends the acquires that haven't ended, and returns no lease and err. What pending nodes grant is released.
 func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
 	for i := range t.acquires {
@@ -135,7 +135,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	waitOver, stop := timerFor(cfg.wait)
 	defer stop()
 	r, polled := &pollResult{}, false
-	if !q.busy(t.m.key) { // Lock doesn't overtake waiters of this process
+	if !q.busy(t.m.key) { // Lock doesn't overtake the Quorum's waiters
 		var l *Lease
 		if l, r = t.poll(); l != nil {
 			return l, nil
@@ -154,7 +154,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	}
 	a := &t.record.acquire
 	a.WaitStart()              // until the acquire ends: its polls are part of the wait
-	var failingSince time.Time // since when too few nodes have answered; zero: enough did the last time
+	var failingSince time.Time // since when every poll has had an err; zero: the last one had none
 	for {
 		switch {
 		case r.shut:
@@ -250,7 +250,7 @@ const (
 )
 
 // pause returns a random time to wait before a poll, because other processes may poll at the same time. Its bound gives
-// one of them time to be the first at a majority, and doubles with each poll in which none was.
+// one of them time to be the first at a majority. It doubles with each split, up to maxPause.
 func (t *quorumTry) pause() time.Duration {
 	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
 }

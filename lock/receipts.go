@@ -12,15 +12,15 @@ import (
 )
 
 // The counters of semaphores and latches have no lease. If a reply is lost and the request is repeated, a counter that
-// is changed twice stays wrong. So the script that changes a counter also writes a receipt beside it, named for the
-// operation's owner. A repeated request finds the receipt and changes nothing.
+// is changed twice stays wrong. So a script that changes a counter, and no lease, also writes a receipt beside it, with
+// the operation's owner in its name. A repeated request finds the receipt and changes nothing.
 
 const (
-	// receiptTimeout is how long the cleanup repeats what Redis hasn't confirmed.
+	// receiptTimeout is how long the cleanup repeats an operation with a receipt that Redis hasn't confirmed.
 	receiptTimeout = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers for deletion
-	spentAtOnce = 4      // receipts that one operation deletes
+	spentAtOnce = 4      // receipts that one call deletes, at most
 )
 
 // receipts are the names of receipts that aren't needed any more, because the reply to their operation has arrived. The

@@ -23,7 +23,7 @@ type record struct {
 	sample  *contention.Sample // nil for most
 
 	mu       sync.Mutex
-	cl       *compositeLease // the first that was granted
+	cl       *compositeLease // the one that was granted; others may join its members
 	handles  int             // of cl and those that joined its members: how many are neither released nor ended
 	hasEnded bool            // its end was reported
 }
@@ -51,7 +51,7 @@ func (r *record) granted(cl *compositeLease) {
 	cl.setRecord(r)
 }
 
-// joined is called instead of granted if all members of cl have joined outer leases. If those are members of one
+// joined is called instead of granted if all members of cl have joined outer leases. If those are members of one live
 // composite, cl shares its record. Otherwise cl has no record, and its members report for themselves.
 func (r *record) joined(cl *compositeLease, outer []grantHandle) {
 	of := outer[0].record()

@@ -17,7 +17,7 @@ const maxTries = 4 // see retry
 // number), or the next one would begin after until (zero: no limit).
 //
 //	operation                               tries     until
-//	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock
+//	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock and for a Quorum
 //	release, one lock or several            any       the deadline of the lease
 //	change of a counter                     any       one lease from now
 //	force unlock, inspect, count, token     maxTries  zero

@@ -98,8 +98,8 @@ func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lea
 	return tryDo(ctx, m, fn)
 }
 
-// TryRLock takes the lock for reading. If a writer holds it, or Redis knows that one waits, TryRLock fails at once with
-// a *HeldError, which matches ErrHeld and names this writer. Other errors are those of Mutex.TryLock.
+// TryRLock takes the lock for reading. If another writer holds it, or Redis knows that one waits, TryRLock fails at
+// once with a *HeldError, which matches ErrHeld and names this writer. Other errors are those of Mutex.TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.reader().acquire(ctx, false)
 }
@@ -125,7 +125,7 @@ func (m *RWMutex) RLocker() Locker { return readers{m} }
 // readers there are. If the lock is free, Holder.Held is false.
 func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().inspect(ctx) }
 
-// ForceUnlock takes the lock away from the writer, or from all readers, and wakes the waiters. It reports whether the
+// ForceUnlock takes the lock away from the writer and from all readers, and wakes the waiters. It reports whether the
 // lock was held. Holders in lockdog clients learn of it as Mutex.ForceUnlock says.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.writer().forceUnlock(ctx, callerOf())

@@ -69,8 +69,8 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 }
 
 // AddPermits adds delta permits. A negative delta removes permits, even more than are left. Available is then negative,
-// -2 for example: the first two permits that are released, or run out, go to nobody. If it failed because Redis didn't
-// answer, don't repeat it: the client goes on with it for two minutes.
+// -2 for example: the first two permits that are released, or run out, go to nobody. After an error, the client may go
+// on with it for two minutes: UnleasedSemaphore.Release says when not to repeat the call.
 func (s *Semaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }
@@ -89,7 +89,8 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 // TryLock takes a permit if one is left. Otherwise it fails at once with a *HeldError, which matches ErrHeld. Its
 // Remaining is the time until the next lease runs out, unless that is renewed.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
+// Other errors: a *ReplicasError (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what
+// Redis answered, or why it didn't.
 func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
 
 // Lock takes a permit. It waits for one until ctx ends or WithWait is over. A released permit wakes the first waiter of

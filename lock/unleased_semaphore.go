@@ -25,14 +25,15 @@ var unleasedSemaphoreKind = &kind{
 // Redis has only the number of permits that are left. Nobody knows how many are taken. So an UnleasedSemaphore has no
 // EnsurePermits and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
 //
-// A number that is changed twice stays wrong. So each operation also writes a receipt beside it, in the same script. It
-// is kept until a later operation of the client, five minutes at most. A repeated request takes effect once.
+// A number that is changed twice stays wrong. So an operation that changes it also writes a receipt beside it, in the
+// same script. The receipt is kept until a later operation of the client on the same semaphore, five minutes at most. A
+// repeated request takes effect once.
 //
 // An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //
 // WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. As defaults given to New they are
-// ignored. A waiter that isn't woken asks again every third of WithLease's ttl, 10 s at most. A call that Redis doesn't
-// answer, or refuses for the moment, is repeated for that ttl, 30 s at most; then it fails.
+// ignored. A waiter that isn't woken asks again every third of WithLease's ttl, 10 s at most. If Redis doesn't answer,
+// or refuses for a while, TrySetPermits, AddPermits and Release are repeated for that ttl, 30 s at most.
 type UnleasedSemaphore struct{ lock }
 
 // UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is
@@ -54,9 +55,9 @@ func (s *UnleasedSemaphore) TrySetPermits(ctx context.Context, n int) (bool, err
 // TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. Otherwise it fails at once with a
 // *HeldError, which matches ErrHeld. It has no Owner: nobody knows who took the permits.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
-// With an error nothing is taken: what a lost reply may have granted is given back as soon as Redis answers. If Redis
-// doesn't answer for two minutes, it stays taken.
+// Other errors: a *ReplicasError (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what
+// Redis answered, or why it didn't. With an error nothing is taken: what a lost reply may have granted is given back as
+// soon as Redis answers. If Redis doesn't answer for two minutes, it stays taken.
 func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.take(ctx, n, false)
 }
@@ -101,8 +102,8 @@ func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 }
 
 // AddPermits adds delta permits. A negative delta removes permits, even more than are left. Available is then negative,
-// -2 for example: the first two permits that are given back go to nobody. As with Release, the client goes on with what
-// Redis didn't answer.
+// -2 for example: the first two permits that are given back go to nobody. After an error, the client may go on with it:
+// Release says when not to repeat the call.
 func (s *UnleasedSemaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }

@@ -31,7 +31,7 @@ type waiter struct {
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
 	claim    *claim        // replaced only by that goroutine, after an attempt. During one, no lock is handed to it
-	failed   error         // of the last attempt, nil if Redis answered it; only that goroutine uses it
+	failed   error         // of the last attempt, nil if it didn't fail; only that goroutine uses it
 	won      *acquireReply // the reply that ends its wait: it has the lock, or the latch is open. Final once set
 	handedBy *claim        // of the holder that handed the lock over, nil for a latch; final once won is set
 
@@ -44,9 +44,9 @@ type wakeup uint8
 const (
 	wakeNone       wakeup = iota
 	wakeMessage           // a message: the lock was released
-	wakeLocal             // it was released in this process, or the next waiter may get a share of it
+	wakeLocal             // it was released or lost in this process, or the waiter before this one got in or left
 	wakeExpiry            // the lease that was seen is about to end, or should have ended
-	wakePoll              // messages may not arrive, or the head has to keep its place in Redis
+	wakePoll              // messages may not arrive, an attempt failed, or the head keeps its place in Redis
 	wakeFallback          // another client was notified of the release, and nothing was heard since
 	wakeSubscribed        // the subscription is new
 )
@@ -194,7 +194,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 	}
 }
 
-// refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once.
+// refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once per waiter.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	w.failingSince, w.failed = time.Time{}, nil
@@ -222,7 +222,7 @@ func (ws *waitQueues) attemptFailed(
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim is spent if its last request may still arrive, or if too few replicas confirmed its grant.
+	// A claim is spent if its last call may still be under way, or if too few replicas confirmed its grant.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.hadLostReply() { // a request without a reply may have taken the lock, or still take it
 		w.claim.cleanUp()

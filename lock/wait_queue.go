@@ -9,8 +9,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waitQueue is the queue of this client's waiters for one lock. It exists while it has a waiter. Only its head asks
-// Redis, on behalf of all. Its states are those of the head:
+// waitQueue is the queue of this client's waiters for one lock, or of one waiter for a FairMutex. It exists while it
+// has a waiter. Only its head asks Redis, on behalf of all. Its states are those of the head:
 //
 //	              due: a wake-up or the timer
 //	headSleeps ─────────────────────────────────▶ headAsks
@@ -33,12 +33,13 @@ import (
 //	... to this client alone   wakeMessage, perhaps with a grant   ownChannel.Message
 //	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
 //	                           or when that client should have renewed
-//	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
+//	a release or loss here     wakeLocal                           handOverEnded, waitQueues.wake, fair_queues.go
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
 //	a failed attempt           the same                            headFailed, timerFired
-//	the head left or got in    wakeLocal where more may get in     leaving, headGranted
+//	a place in Redis to keep   wakePoll, every third of a lease    noteHolder, timerFired
+//	the head left or got in    wakeLocal where the next must ask   leaving, headGranted
 //	the head gave up asking    why it asked                        headStopped
 //	messages were read late    wakePoll                            replaceEntries
 //
@@ -77,7 +78,7 @@ type waitQueue struct {
 }
 
 const (
-	minRecheck   = 5 * time.Millisecond   // how long after the end of a lease the head asks, at least
+	minRecheck   = 5 * time.Millisecond   // how long after the end of a lease the head asks, at least, unless before
 	maxForesight = time.Second            // how long before the end of a lease the head asks, at most
 	pollEvery    = 500 * time.Millisecond // without a subscription, on average
 	maxPolls     = 1000                   // per second and client: with more than 500 queues, each polls less often
@@ -156,8 +157,8 @@ func (q *waitQueue) startAsking() headAttempt {
 	return attempt
 }
 
-// headGranted notes that the head has got the lock, or its share of it, and leaves. If the kind grants all waiters,
-// they leave with it, but not those that joined after the attempt began: the answer says nothing about them.
+// headGranted notes that the head has got the lock, or its share of it, and lets it leave. If the kind grants all
+// waiters, they leave too, except those that joined after the attempt began: the answer says nothing about them.
 func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
 	q.state = headSleeps

@@ -2,14 +2,14 @@ package lock
 
 import "time"
 
-// track makes Leases show a waiter that has no queue here: of a Quorum, or of an acquire whose first tries have failed.
+// track makes Leases show a waiter that has no queue here: of a Quorum, or of a Lock whose first try has failed.
 func (ws *waitQueues) track(w *waiter, seen HeldError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.tracked[w] = seen
 }
 
-// trackClaim tracks an acquire whose first tries have failed.
+// trackClaim tracks a Lock whose first try has failed.
 func (ws *waitQueues) trackClaim(claim *claim, params acquireParams) *waiter {
 	w := &waiter{lock: claim.lock, claim: claim, params: params, since: time.Now(), signal: make(chan struct{}, 1)}
 	ws.track(w, HeldError{})
