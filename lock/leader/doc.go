@@ -19,17 +19,17 @@
 //
 //	| what happens                  | fn's ctx            | then Run                                             |
 //	|-------------------------------|---------------------|------------------------------------------------------|
-//	| fn returns nil while it leads |                     | releases the lock, and returns nil: the work is done |
+//	| fn returns nil while it leads |                     | releases the lock, returns nil or the release error  |
 //	| fn fails while it leads       |                     | releases the lock, pauses, campaigns again           |
-//	| the lease is lost or canceled | ends with the cause | waits for fn, pauses, campaigns again                |
+//	| the lease is lost or canceled | ends with the cause | waits for fn, releases, pauses, campaigns again      |
 //	| ctx ends                      | ends with its cause | waits for fn, releases the lock, returns ctx's cause |
 //	| the client is closed          | ends with the cause | waits for fn, releases the lock, returns ErrClosed   |
 //	| fn panics or calls Goexit     |                     | releases the lock, and the panic goes on             |
 //
 // To make Run return when fn fails, cancel ctx with fn's error: see [context.WithCancelCause].
 //
-// While Redis can't be reached, Run keeps campaigning, with growing pauses ([WithBackoff]). It returns an error only if
-// another campaign can't succeed: on lock.ErrClosed, lock.ErrInvalid and lock.ErrDeadlock.
+// While Redis can't be reached, Run keeps campaigning, with growing pauses ([WithBackoff]). A failed campaign ends Run
+// only with lock.ErrClosed, lock.ErrInvalid or lock.ErrDeadlock.
 //
 // # What is guaranteed
 //
@@ -60,8 +60,8 @@
 //
 // # Locks to use
 //
-// Use a lock.Mutex in most cases. Its lease, lock.WithLease, is how long there is no leader after a leader has died.
+// Use a lock.Mutex in most cases. Its lease, lock.WithLease, bounds how long there is no leader after one has died.
 // With a lock.FairMutex the candidates lead in turn. A mutex of a lock.Quorum survives the loss of a server. A
-// lock.Semaphore gives as many leaders as it has permits. With lock.WithFixedLease a term is as long as the lease.
+// lock.Semaphore gives as many leaders as it has permits. With lock.WithFixedLease a term lasts one lease at most.
 // Don't use lock.WithLifetime. Don't use lock.WithWait: Run waits without a limit.
 package leader

@@ -64,8 +64,8 @@ func (e *Elector) IsLeader() bool {
 }
 
 // Check is a health check for a liveness probe. It fails if fn's ctx ended more than tolerance ago and fn hasn't
-// returned. Then fn may be running beside another leader, or blocking a successor, and a restart helps. It is nil in
-// all other cases, even while Redis can't be reached: a restart doesn't help then.
+// returned. Then fn may be running beside another leader, or blocking a successor, and a restart helps. Check returns
+// nil in all other cases, even while Redis can't be reached: a restart doesn't help then.
 func (e *Elector) Check(tolerance time.Duration) error {
 	t := e.term.Load()
 	if t == nil || t.Err() == nil {
@@ -175,7 +175,8 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	return true, nil // without rerr: telemetry has it, and the lease ends in any case
 }
 
-// work runs fn and then releases the lock, also if fn panics. led reports whether the process led until fn returned.
+// work runs fn and then releases the lock, also if fn panics. led reports whether the process led until fn returned or
+// resigned.
 func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	ferr = errUnwound
 	defer func() {

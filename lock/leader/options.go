@@ -42,8 +42,8 @@ func OnElected(f func(token int64)) Option { return func(c *config) { c.onElecte
 
 // OnDeposed sets a function that is called when this process no longer leads, once for each call of OnElected, even
 // while fn is still running. If the process led until fn ended, the cause is what fn returned, an error or nil, or it
-// says that fn panicked. Otherwise it is the cause of fn's ctx: a *lock.LostError, a *lock.CanceledError or the cause
-// of the ctx given to Run.
+// says that fn panicked. Otherwise it is the cause of fn's ctx: a *lock.LostError, a *lock.CanceledError, the cause of
+// the ctx given to Run, or lock.ErrReleased if fn has resigned.
 func OnDeposed(f func(cause error)) Option { return func(c *config) { c.onDeposed = f } }
 
 // OnNewLeader sets a function that is called with the client id of the leader (lock.WithClientID) when the leader is

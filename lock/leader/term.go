@@ -37,8 +37,8 @@ func (t *term) close() {
 	t.cancel(lock.ErrReleased)
 }
 
-// noteEnd returns when the term's ctx ended. Call it only after that end; the first call fixes the result. A stopped
-// process notices the end late, so the result is the lease's deadline if that is earlier.
+// noteEnd returns when the term ended. Call it only after that; the first call fixes the result. A stopped process
+// notices the end late, so the result is the lease's deadline if that is earlier.
 func (t *term) noteEnd() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -75,7 +75,7 @@
 //	clients     how many clients are shown
 //	warnings    texts: what is wrong with Options
 //	summary     independent of the query; a Multi or a Quorum counts once:
-//	  held, waiting                         locks held; calls of Lock that wait
+//	  held, waiting                         locks held; calls that wait
 //	  failing, expiring, degraded, canceled of those held: see below; canceled includes those lost but not released
 //	  lost_last_hour, canceled_last_hour    leases that ended so; canceled includes closed
 //	  oldest_hold_seconds, oldest_hold_name of the lock that has been held longest
@@ -113,7 +113,7 @@
 //	  last_error          of the last attempt to acquire it, with last_error_at, failing_since and failing_seconds as
 //	                      above. The first waiter of a queue makes the attempts for all
 //	ended    within the last hour; state is lost, canceled, closed (the client was closed), or degraded: a Quorum that
-//	         was still held without its lost members. Ordinary releases aren't listed
+//	         was still held without the members that had ended. Ordinary releases aren't listed
 //	  ended               time of the end
 //	  why                 the cause of a loss: missing, taken, expired, unreachable, stalled, forced; otherwise the
 //	                      reason
@@ -151,8 +151,8 @@
 // page says so, and ended_since has the time.
 //
 // The list busiest has the locks with most waiting in about the last minute, at most 100. A lock that several clients
-// know has an entry for each.
-// Its figures are estimates from samples: see [lock.WithContentionProfile]. q and group apply to it.
+// know has an entry for each. The figures are estimates from samples: see [lock.WithContentionProfile]. Of the query, q
+// and group apply to this list.
 //
 //	busiest  a list of objects, most waiting time first:
 //	  name, kind, group

@@ -134,7 +134,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = encode(&body, map[string]string{"error": "lockdebug: " + err.Error()})
 	}
 	header.Set("Content-Type", contentType)
-	if r.Method != http.MethodHead { // a HEAD skips what takes long, so it doesn't know the length of a GET's body
+	if r.Method != http.MethodHead { // a HEAD doesn't wait for a profile, so it doesn't know the length of a GET's body
 		header.Set("Content-Length", strconv.Itoa(body.Len()))
 	}
 	header.Set("Cache-Control", "no-store")

@@ -43,7 +43,7 @@ var parameters = []parameter{
 type parameter struct {
 	key, preset string
 	choices     []string // not nil: the value must be one of these
-	most        int      // positive: the value must be a number from 1 to most, or equal to or
+	most        int      // positive: the value must be a number from 1 to most, or the text in the field or
 	or          string   // "": only a number is allowed
 }
 

@@ -14,7 +14,7 @@ import (
 type redactor struct {
 	names, owners replacements
 	all           *strings.Replacer // of both, for texts of errors; nil until needed
-	known         int               // number of texts in all
+	known         int               // how many texts the replacer all knows
 }
 
 // replacements replaces texts, and remembers the result for each.
@@ -23,8 +23,8 @@ type replacements struct {
 	seen   map[string]string
 }
 
-// minReplaced is the minimum length of a name that is replaced everywhere in an error. Shorter ones are replaced only
-// where they are quoted, because they may be a part of a word.
+// minReplaced is the minimum length of a name or an owner that is replaced everywhere in an error. Shorter ones are
+// replaced only where they are quoted, because they may be a part of a word.
 const minReplaced = 4
 
 func (h *handler) redactor() redactor {

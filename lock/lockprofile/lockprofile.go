@@ -20,7 +20,8 @@
 //	held/count           held now, whether others wait or not
 //
 // With -sample_index=wait pprof shows the waits. The first four values are totals since the client was made; WriteDelta
-// writes by how much they grew in some time. A sample has the labels group and kind.
+// writes by how much they grew in some time. A sample has the labels group and kind, unless it is of the stacks that a
+// client had no room to record.
 package lockprofile
 
 import (

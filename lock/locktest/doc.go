@@ -19,7 +19,8 @@
 //
 // A client subscribes to the channel for losses and forced unlocks when it gets its first lock. Lose and ForceUnlock
 // wait until it has subscribed: in a bubble at most a millisecond. With a real Redis, a message that comes earlier is
-// missed: the client learns of the loss only at its next renewal, and the cause of a forced loss is lock.CauseMissing.
+// missed: the client learns of the loss only at its next renewal, and a forced loss has the cause lock.CauseMissing or
+// lock.CauseTaken.
 //
 // # Failures and delays
 //

@@ -63,7 +63,7 @@ func (s *Server) FailRenewals(err error) { s.faults.fail(renewal, err) }
 //
 // d is fake time in a bubble. With FailAcquires, the error comes after d too. The client's ReadTimeout is the default
 // of go-redis, five seconds. If d is that long or longer, the client gets a timeout, and the server never gets the
-// request. TryLock itself doesn't wait longer than that.
+// request. TryLock itself doesn't wait longer than that, unless lock.WithWait is longer.
 func (s *Server) DelayAcquires(d time.Duration) { s.faults.delay(acquire, d) }
 
 // DelayReleases does the same for every release (see FailReleases).

@@ -12,8 +12,8 @@ import (
 const semaphoreKind = "semaphore"
 
 // Lose makes all holders of a lock lose it: the single holder, all readers of an RWMutex, or all holders of a
-// Semaphore's permits. For a Multi, pass one of its names. For a Quorum, call it on one of its servers. It doesn't wait
-// for the loss: wait for Lease.Ended.
+// Semaphore's permits. For a Multi, pass one of its names. For a Quorum, call it on a majority of its servers. It
+// doesn't wait for the loss: wait for Lease.Ended.
 //
 //   - lock.CauseMissing: the key is gone, as after a DEL or an eviction. A Semaphore has no permits then, until
 //     EnsurePermits gives it some.
