@@ -16,7 +16,7 @@ type quorumQueue struct {
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
-	failed  error     // of the head's last question; nil: a majority answered
+	failed  error     // pollResult.err of the head's last question
 	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
@@ -164,7 +164,7 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 }
 
 // noteAnswer notes the head's question: what it has seen at the nodes, who holds the lock by the answers of a majority,
-// and the traceparent of that holder's acquire. failed is why no majority has answered.
+// and the traceparent of that holder's acquire. failed is pollResult.err.
 func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, traceparent string, failed error) {
 	w.noteNodes(nodes)
 	queue := w.queue
@@ -223,7 +223,7 @@ func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)
 }
 
-// last returns the holder by the last answer of a majority, and why the head's last question had none.
+// last returns the holder by the last answer of a majority, and the error of the head's last question.
 func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

@@ -205,7 +205,7 @@ func (t *quorumTry) quit(w *quorumWaiter, r *pollResult, err error) (*Lease, err
 // errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")
 
-// sleep waits until w is the head of its queue and has a reason to ask.
+// sleep waits until w is the head of its queue and has a reason to ask, and then for pause.
 func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -13,7 +13,7 @@ func (q *waitQueue) next() time.Time {
 	return q.nextAsk.at
 }
 
-// setTimer sets the timer, unless it fires early enough.
+// setTimer sets the timer, unless it is already set to fire early enough.
 func (q *waitQueue) setTimer() {
 	at := q.next()
 	if !q.timerAt.IsZero() && !at.Before(q.timerAt) {

@@ -109,7 +109,8 @@ type fault struct {
 	delay time.Duration
 }
 
-// overNetwork wraps errors as go-redis does for a broken connection, except replies and go-redis's own errors.
+// overNetwork wraps an error as go-redis does for a broken connection. It leaves those that go-redis returns as they
+// are, such as a reply or io.EOF.
 func overNetwork(err error) error {
 	if err == nil || !redisfail.Classify(err).Unclear || redisfail.IsUnavailable(err) {
 		return err
