@@ -39,7 +39,8 @@
 //   - In a Graph: waits shorter than a second (or than what WithWaitGraph sets); waits of Redisson, and of versions of
 //     lockdog before WithWaitGraph; waits of programs whose Redis user may not write the records. If several waits
 //     carry the same lease and wait for the same lock, it has only one of them. It doesn't see leases that aren't in a
-//     wait's ctx, nor deadlocks through semaphores, latches and Quorums, or through a lock with more than 100 readers.
+//     wait's ctx, nor deadlocks of more than 16 waits, or through semaphores, latches, Quorums, or a lock with more
+//     than 100 readers.
 //   - In a read-write lock with more than 10,000 readers, which readers beyond those have let their leases run out: all
 //     of them count. So do all waiters behind the first 10,000 in a queue.
 //   - The holders of a semaphore's permits: Redis stores only when each permit runs out.
@@ -48,6 +49,7 @@
 //   - Waiters without an entry in Redis. A client is in the wait set of a Mutex once, for its first waiter, and only if
 //     it receives release messages. Its other waits, and waits for a semaphore, are seen once they are in the wait
 //     graph. Redisson's waiters are seen only in the queue of a fair lock.
-//   - That a waiter has given up within the last two seconds, or died within the last three. If the user may not use
-//     PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), a waiter that has given up or died is seen until the next release.
+//   - That a waiter has given up within the last two seconds, or died within the last three. A waiter that died in the
+//     queue of a fair lock, or as a writer, is seen until its place ends: as a rule one lease after its last call. If
+//     the user may not use PUBSUB NUMSUB (in a Cluster also SHARDNUMSUB), all that gave up or died are seen for longer.
 package fleet

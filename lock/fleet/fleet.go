@@ -38,7 +38,7 @@ type Lock struct {
 	Kind    Kind     // as far as its keys show it
 	Mode    string   // of an RW: "read" or "write"
 	Holders []Holder // at most Most; none for a Semaphore
-	Held    int      // number of leases; for a Semaphore, of permits held
+	Held    int      // number of holders; for a Semaphore, of permits held
 	// Available is for a Semaphore the free permits, negative if more are held than it has; for a Number its value.
 	Available int
 	// Remaining is the rest of the lease, if it isn't renewed. Several leases: the longest. Semaphore: until the next
@@ -69,8 +69,9 @@ type Waiter struct {
 	Redisson bool   // a Redisson client
 	TraceID  string // of the acquire
 	SpanID   string // of the acquire
-	// Since is the start of the wait, by the clock of Redis, or of the client if it is from the wait graph. Zero for a
-	// waiter in the queue of a Fair, and for a waiting writer of an RW.
+	// Since is the start of the wait by the client's clock, if the waiter is from the wait graph. If it is from the
+	// wait set of a Mutex, Since is when its client began to wait or last had the lock, by Redis's clock. Zero if it is
+	// from the queue of a Fair, or from the waiting writers of an RW.
 	Since time.Time
 }
 

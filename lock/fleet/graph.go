@@ -66,7 +66,7 @@ type Hold struct {
 }
 
 // Cycle is a deadlock: each wait is for a lease that the next wait carries, and the last is for a lease of the first.
-// None of them ends by itself.
+// No wait gets its lock unless another one ends without its lock (by its ctx, say), or a lease is lost.
 type Cycle []CycleWait
 
 // CycleWait is one wait in a Cycle.
@@ -75,8 +75,8 @@ type CycleWait struct {
 	Holds Hold // the lease that the previous wait in the cycle waits for
 }
 
-// Graph reads who waits for whom. It reads the list of clients with long waits, their waits, and the holders of the
-// awaited locks. It looks at no other key.
+// Graph reads who waits for whom. It reads the list of clients with long waits, their waits, and the holders and
+// waiters of the awaited locks. It looks at no other key.
 //
 // It reads key after key. So a cycle in one reading may never have existed. Graph reports a cycle only if a later
 // reading, at least half a second after the first, finds the same waits for the same leases, and each client in it has
@@ -102,7 +102,7 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 	}
 	earliest := seen.Add(waitgraph.SightingsApart)
 	for took := seen.Sub(began); !next.IsZero(); {
-		// A record that isn't refreshed until then is stale, and no cycle contains a stale record.
+		// A record that isn't refreshed by then is stale, and no cycle contains a stale record.
 		if last := seen.Add(waitgraph.StaleAfter); next.After(last) {
 			next = later(last, earliest)
 		}
@@ -257,7 +257,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
 		pipe := node.Pipeline()
 		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
-		for i, key := range keys { // PTTL first: read later, it may be that of a refresh after a wait in them has ended
+		for i, key := range keys { // PTTL first: asked afterwards, it may count a refresh after one of the waits ended
 			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
 		}
 		asked := time.Now()
@@ -313,8 +313,8 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 }
 
 // refreshedAt returns the earliest time at which records with a PTTL of ms can have been refreshed, by our clock. It is
-// zero if they have no TTL: no client of lockdog writes such records. The PTTL is a duration by the server's clock, so
-// the two clocks needn't agree.
+// zero if they had no TTL (no client of lockdog writes such records), or didn't exist yet. The PTTL is a duration by
+// the server's clock, so the two clocks needn't agree.
 func refreshedAt(asked time.Time, ms int64) time.Time {
 	if ms < 0 {
 		return time.Time{}

@@ -13,8 +13,8 @@ import (
 // waiters, but is still useful.
 const waitsPatience = time.Second
 
-// lastingWaits returns the waits of the wait graph by the name of the awaited lock. It omits what can't be read, or
-// what this user may not read.
+// lastingWaits returns the waits of the wait graph by the name of the awaited lock. It omits stale waits, and those
+// that can't be read or that this user may not read.
 func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	ctx, cancel := context.WithTimeout(ctx, waitsPatience)
 	defer cancel()
@@ -52,7 +52,7 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 		if w.Owner != "" || len(clients) == 0 {
 			return false
 		}
-		for client := range clients { // the waiter's client isn't known: assume it is any of these
+		for client := range clients { // the waiter's client isn't known: assume that it is one of these
 			delete(clients, client)
 			break
 		}

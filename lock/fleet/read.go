@@ -23,7 +23,7 @@ const (
 // noEnd is the remaining time of a lease that doesn't expire.
 const noEnd = -time.Millisecond
 
-// batch reads some keys. Each step reads all of them in one pipeline.
+// batch reads some keys in pipelines.
 type batch struct {
 	*Reader
 	node *redis.Client // that should have the keys
@@ -38,8 +38,8 @@ type batch struct {
 type reading struct {
 	Lock
 	err     error // why it can't be read, or ErrNotALock
-	marked  bool  // its wait set has clients
-	inQueue bool  // its queue, that of a FairMutex, has waiters
+	marked  bool  // its wait set may have clients
+	inQueue bool  // its queue, that of a FairMutex, may have waiters
 }
 
 // refusedError says that the server refused to read some keys.
@@ -142,8 +142,8 @@ func (b *batch) locks(ctx context.Context) error {
 // semaphores reads the semaphores whose numbers are at the keys.
 func (b *batch) semaphores(ctx context.Context) error { return b.numbers(ctx, b.keys) }
 
-// hashes reads the locks that are hashes. It reads the fields only of hashes that may be locks: those of applications
-// can be large.
+// hashes reads the locks that are hashes. Unless b.all, it reads the fields only of hashes that may be locks: those of
+// applications can be large.
 func (b *batch) hashes(ctx context.Context) error {
 	type asked struct {
 		*reading
@@ -189,7 +189,7 @@ func (b *batch) hashes(ctx context.Context) error {
 		if len(fields) == 0 || a.left.Val() == -2 { // deleted in the meantime
 			continue
 		}
-		// All fields are of one moment, later than the mode was read: the lock may have become one of another kind.
+		// With cursor 0 one HSCAN has read all fields, after the mode: the lock may have become another kind by then.
 		if cursor == 0 {
 			a.Kind = Mutex
 		}

@@ -28,8 +28,9 @@ const (
 // is "*". Mutexes and read-write locks come first, then semaphores; there is no other order. Each lock comes once.
 // Redis looks at all its keys twice, 1,000 at a time and with pauses: some seconds for ten million keys.
 //
-// An error doesn't end the loop. If a node can't be read, or refuses to read some keys, one error comes for it with a
-// zero Lock, and the other nodes are read. The loop ends early at a break, or after ctx has ended.
+// If a node can't be read, or refuses to read some keys, one error comes for it with a zero Lock, and the other nodes
+// are read. The loop ends early at a break, after ctx has ended, or with an error if the pattern is malformed or the
+// nodes of the Cluster aren't known.
 func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		pattern = cmp.Or(pattern, "*")

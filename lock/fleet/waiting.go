@@ -47,8 +47,8 @@ func (b *batch) readWaiters(ctx context.Context) error {
 	return nil
 }
 
-// readSet reads the clients in the wait set of a lock that isn't an RW. An entry stays there until the next release,
-// even if its client has given up or is dead. So entries are omitted if nobody listens to their client's channel.
+// readSet reads the clients in the wait set of a lock that isn't an RW. An entry may stay there after its client has
+// given up or died. So entries are omitted if nobody listens to their client's channel.
 func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key := script.WaitersKey(one.Key)
 	size, entries := pipe.ZCard(ctx, key), pipe.ZRangeWithScores(ctx, key, 0, Most-1)
@@ -56,7 +56,7 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 		if otherType(size.Err()) || one.failed(size, entries) || len(entries.Val()) == 0 {
 			return
 		}
-		var channels []string // per entry: where its client listens for grants of this lock
+		var channels []string // per entry: where its client gets calls and grants of this lock
 		for _, z := range entries.Val() {
 			number, _, _ := strings.Cut(z.Member.(string), " ")
 			channels = append(channels, script.Channel(one.Key)+":"+number)
@@ -70,7 +70,7 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 			}
 		}
 		then(func() {
-			one.Waiting += max(int(size.Val())-len(channels), 0) // one may have entered between the two answers
+			one.Waiting += max(int(size.Val())-len(channels), 0) // the set may have grown between the replies
 			for i, z := range entries.Val() {
 				if !gone(listening, channels[i]) {
 					owner, traceparent := script.ParseEntry(z.Member.(string))
@@ -89,14 +89,14 @@ func gone(listening []*redis.MapStringIntCmd, channel string) bool {
 		switch {
 		case redis.HasErrorPrefix(cmd.Err(), "NOPERM"), cmd.Val()[channel] > 0:
 			return false
-		case cmd.Err() == nil: // otherwise the server doesn't know the subcommand, and hasn't said anything
+		case cmd.Err() == nil: // an error says nothing: the server may not know the subcommand
 			asked = true
 		}
 	}
 	return asked
 }
 
-// readWriters reads the writers that wait for an RW. A writer whose deadline is past has stopped waiting: see rw.lua.
+// readWriters reads the writers that wait for an RW. A writer whose place has ended doesn't count: see rw.lua.
 func (b *batch) readWriters(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key, after := script.WritersKey(one.Key), "("+strconv.FormatInt(b.now.UnixMilli(), 10)
 	size, owners := pipe.ZCount(ctx, key, after, "+inf"), pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{
@@ -114,8 +114,8 @@ func (b *batch) readWriters(ctx context.Context, pipe redis.Pipeliner, one *read
 	})
 }
 
-// readQueue reads the queue of a FairMutex. A waiter whose deadline is past has stopped waiting: see fair_queue.lua.
-// All waiters behind the first mostRead count as waiting.
+// readQueue reads the queue of a FairMutex. A waiter whose deadline has passed counts as dead: see fair_queue.lua. All
+// waiters behind the first mostRead count as waiting.
 func (b *batch) readQueue(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key := script.QueueKey(one.Key)
 	size, owners := pipe.LLen(ctx, key), pipe.LRange(ctx, key, 0, mostRead-1)
