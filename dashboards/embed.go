@@ -12,9 +12,9 @@
 // A program that provisions its own monitoring writes the files where Prometheus and Grafana look for them,
 // with [os.CopyFS], or serves them with [net/http.FileServerFS].
 //
-// The rules assume the names that telemetry/names.go lists, without labels for the scope, and aggregate by cluster,
-// namespace and job, and by lockdog_group or instance. They are tested by promtool, and compared with the code both
-// ways.
+// The rules assume the names that telemetry/names.go lists, without labels for the scope. They aggregate by cluster,
+// namespace and job, and most of them also by lockdog_group or instance. They are tested by promtool, and compared with
+// the code both ways.
 package dashboards
 
 import "embed"

@@ -19,7 +19,7 @@ const (
 const (
 	RenewalRenewed Outcome = "renewed"
 	RenewalMissing Outcome = "missing" // the lock was gone
-	RenewalTaken   Outcome = "taken"   // somebody else held the lock
+	RenewalTaken   Outcome = "taken"   // somebody else held the lock, or its key held something else
 	RenewalError   Outcome = "error"   // no answer, or an error; tried again while the lease lasts
 )
 
@@ -81,7 +81,7 @@ type LossCause string
 // The causes of a loss.
 const (
 	LossMissing     LossCause = "missing"     // deleted, evicted, flushed, or lost in a failover
-	LossTaken       LossCause = "taken"       // somebody else holds it
+	LossTaken       LossCause = "taken"       // somebody else holds it, or its key holds something else
 	LossExpired     LossCause = "expired"     // a lease that isn't renewed (fixed, or canceled) ran out
 	LossUnreachable LossCause = "unreachable" // no renewal succeeded before the deadline
 	LossStalled     LossCause = "stalled"     // this process didn't run in time to try a renewal

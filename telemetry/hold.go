@@ -20,7 +20,7 @@ type Hold struct {
 	owner string
 	token int64
 
-	// parent is the acquire's span if grant is nil. Logs have its ids. nil: a no-op tracer.
+	// parent is the acquire's span if grant is nil. Logs have its ids. nil: grant isn't nil, or the tracer is a no-op.
 	parent trace.Span
 	// grant is the trace in which the lock was acquired; nil: it isn't recorded.
 	grant *trail
@@ -217,7 +217,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 }
 
 // Canceled records that this client ended the lease before its release. End must follow. Ten such records a second are
-// logged by name, the others are counted. For a member there is only a span.
+// logged by name, the others are counted. For a member there is at most a span.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return
@@ -285,7 +285,8 @@ func (h *Hold) End(end HoldEnd) {
 // now returns the time by the clock reading at the grant, so that spans agree with each other if the wall clock is set.
 func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
 
-// utilization returns the time since the last confirmed renewal was sent, divided by the lease.
+// utilization returns the time since the last confirmed renewal was sent (before the first: since the grant), divided
+// by the lease.
 func (h *Hold) utilization(now time.Time) float64 {
 	if confirmed := h.lock.role.confirmed; confirmed != nil {
 		return ratio(now.Sub(confirmed()), h.lease)

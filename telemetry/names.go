@@ -10,7 +10,7 @@ import (
 const (
 	// ScopeName is the scope of every span and metric.
 	ScopeName = "github.com/lockdog/lockdog"
-	// Version is the version of the library, that of its newest release in CHANGELOG.md.
+	// Version is the version of the library, the newest one in CHANGELOG.md.
 	Version = "0.1.0"
 )
 

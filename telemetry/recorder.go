@@ -106,7 +106,7 @@ type Lock struct {
 	spans RenewalSpans
 }
 
-// Group returns the group in which the lock is counted: the requested one, or "_other".
+// Group returns the group in which the lock is counted: its own (see Recorder.Lock), or "_other".
 func (l *Lock) Group() string { return l.role.name }
 
 // Lock returns the telemetry of the lock with a name. kind is the kind of lock ("mutex"). If groupName is empty, the

@@ -22,7 +22,7 @@ type Release struct {
 // StartRelease begins the release of h. The ctx that it returns carries the span, for the Redis calls.
 //
 // The span is a child of the caller's span. If the caller has none (a deferred Release with a new ctx), it is a child
-// of the grant: as a root that links to another trace, Jaeger would show it as an incomplete trace.
+// of the held span, if that is sampled: a root that links to another trace would be an incomplete trace in Jaeger.
 func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, Release) {
 	if h.lock == nil {
 		return ctx, Release{}
@@ -60,7 +60,8 @@ func (rel *Release) Error(t ErrorType) {
 func (rel *Release) Failed(t ErrorType) { rel.errorType = t }
 
 // End ends the release; a second End does nothing. unconfirmed says that the reply was lost, but the lock counts as
-// released. Hold.End must follow. With ReleaseError, err becomes the status of the span, unless that is a member's.
+// released. Hold.End must follow, except after StartGive. With ReleaseError, err becomes the status of the span, unless
+// that is a member's.
 func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {

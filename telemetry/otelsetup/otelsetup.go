@@ -83,16 +83,17 @@ type Providers struct {
 	stopping error                         // the result of Shutdown
 }
 
-// ErrConfig is matched by the error for an invalid setting: an endpoint that isn't a URL, an unknown protocol, exporter
-// or format.
+// ErrConfig is matched by the error for an invalid setting: an endpoint that is neither a URL nor host:port, or an
+// unknown protocol, exporter or format.
 var ErrConfig = errors.New("otelsetup: bad setting")
 
 // shutdownTimeout limits Shutdown if its ctx has no deadline.
 const shutdownTimeout = 5 * time.Second
 
-// Start sets up all providers and makes them global: OpenTelemetry's providers, propagators and error handler, and
-// slog's default logger. It opens no connection: exporters do so when they have something to send, and report errors to
-// the error handler. After an error, only the error handler stays set. Shutdown must be called before the program ends.
+// Start sets up all providers. Unless Config.KeepGlobals is set, it makes them global: OpenTelemetry's providers,
+// propagators and error handler, and slog's default logger. It opens no connection: exporters do so when they have
+// something to send, and report errors to the error handler. After an error, at most the error handler stays set.
+// Shutdown must be called before the program ends.
 func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	logger, err := newLogger(cfg)
 	if err != nil {
