@@ -30,7 +30,7 @@ const (
 	Failed  Outcome = iota // not known to be renewed; retried until the deadline
 	Renewed                // the lease runs for its whole TTL again, counted from Batch.Sent
 	Missing                // the server no longer has the lease
-	Taken                  // the lock has another owner
+	Taken                  // the lock has another owner, or its key holds something else
 	Moved                  // the lease is on another node now: Result.Node
 )
 

@@ -202,8 +202,8 @@ func (e *Engine) redirect(l *Lease, node string, now int64) {
 	e.rest(c, now, backoff(g.ttl, int(l.hops)-1))
 }
 
-// backoff returns the pause after the nth failed call in a row: TTL/300, doubling up to TTL/15. It varies by ±50 %, so
-// that calls that failed together aren't retried together.
+// backoff returns the pause after the nth failed call in a row: TTL/300, doubling up to TTL/15, both at least 5 ms. It
+// varies by ±50 %, so that calls that failed together aren't retried together.
 func backoff(ttl int64, n int) int64 {
 	const least = int64(5 * time.Millisecond)
 	pause := max(ttl/300, least) << min(n-1, 8)

@@ -1,6 +1,6 @@
 package watchdog
 
-// stage is the state of a cohort between two renewals.
+// stage is the state of a cohort.
 type stage uint8
 
 const (
@@ -157,8 +157,8 @@ func (e *Engine) plan(c *cohort, due int64) {
 	e.schedule(g.node, min(due, g.node.early()))
 }
 
-// rest retries the cohort after a pause. If it is off-cycle, it is merged into another one that rests about as long, so
-// that leases that fail one by one share their retries.
+// rest retries the cohort after a pause. An off-cycle cohort is merged into another one that is retried within twice
+// the pause, so that leases that fail one by one share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {

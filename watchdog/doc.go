@@ -39,9 +39,9 @@
 //	              ▲           └───────▶ resting      all failed: the same leases again, after a pause that doubles
 //	              └──────────────────────┘
 //
-// If only some leases of a batch failed, moved or are to be verified, they move to an off-cycle cohort. It is renewed
-// once, outside the ring, and its leases then join planned cohorts. The other leases of the batch are renewed as
-// before.
+// Leases of a batch that moved or are to be verified, and those that failed if others were renewed, go to an off-cycle
+// cohort. It is renewed once, outside the ring, and its leases then join planned cohorts. The other leases of the batch
+// are renewed as before.
 //
 // # Invariants
 //
@@ -54,10 +54,10 @@
 //     Off-cycle calls let the others go first. Both rules are broken only as far as a deadline requires it.
 //  6. Leases whose renewal failed are tried again until their deadline: after TTL/300 (5 ms at least), doubling up to
 //     TTL/15, ±50 %.
-//  7. No renewal starts after StopRenewal (but see Spec.Until) or Remove returned, and no answer in flight then
-//     lengthens the lease.
+//  7. After StopRenewal (but see Spec.Until) or Remove has returned, the lease gets into no further call, and no answer
+//     to a call in flight lengthens it. But such a call may still be sent to the server: see Batch.
 //  8. Functions of Config and Holder run without locks and not on the scheduler's goroutine. A panic in Renew fails its
-//     call; a panic in another function has no effect. Renewals go on.
+//     call, one in Alarm ends the alarms of its lease, and other panics have no effect. Renewals go on.
 //  9. Holders are called one at a time, in the order of events; losses and alarms go before reports of renewals. But
 //     Check calls Lost at once. Lost is the last call to a Holder.
 //  10. Goroutines: one scheduler from the first lease until Close, one per call in flight, and one while there are

@@ -151,8 +151,8 @@ func (e *Engine) begin() {
 }
 
 // StopRenewal lets the lease run out: no renewal of it starts any more, and the outcome of a renewal in flight is
-// ignored. Its deadline is still watched. A lease that was granted for less than its TTL (Spec.Until) is renewed once
-// before.
+// ignored. Its deadline is still watched. If the lease was granted for less than its TTL (Spec.Until) and hasn't been
+// renewed yet, it is renewed once before.
 func (e *Engine) StopRenewal(l *Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,7 +220,7 @@ func (e *Engine) Check(l *Lease) bool {
 	return false
 }
 
-// setAlarm sets when Holder.Alarm is called; zero: never. mu must be held.
+// setAlarm sets when Holder.Alarm is called; a zero time changes nothing. mu must be held.
 func (e *Engine) setAlarm(l *Lease, at time.Time) {
 	if at.IsZero() {
 		return
@@ -232,8 +232,8 @@ func (e *Engine) setAlarm(l *Lease, at time.Time) {
 
 // Verify renews the leases ahead of their time, once: the caller has a reason to doubt them. The leases share calls,
 // also with those of other Verify calls at the same time, and the pacing applies to these calls. If a call with the
-// lease is in flight, another one follows it. If one is about to be made, that is enough. A lease that isn't renewed
-// can't be verified.
+// lease is in flight, another one follows it. If one is about to be made, or is to be retried, that is enough. A lease
+// that isn't renewed can't be verified.
 func (e *Engine) Verify(leases ...*Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -73,8 +73,8 @@ func (g *group) seat(by int64) *cohort {
 			return late
 		}
 	}
-	// A cohort in flight is renewed again an interval after its call was sent, or by nextBy. A call that has outlived
-	// its timeout may never return.
+	// A cohort in flight is renewed again within an interval of its call, and by nextBy. A call that has outlived its
+	// timeout may never return.
 	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy {
 		c.nextBy = min(c.nextBy, by)
 		return c
@@ -146,9 +146,10 @@ func mod(x, m int64) int64 {
 	return x
 }
 
-// next returns the next renewal time of a cohort that was renewed by a request sent at a time: an interval later, or an
-// even share of the interval after the last cohort of the ring if that is sooner. So an uneven ring becomes even within
-// n calls, and no lease waits longer than its interval. The overdue cohorts (backlog) come first, each with a share.
+// next returns the next renewal time of a cohort that was renewed by a request sent at a time: an interval later, or
+// c.nextBy, or an even share of the interval after the last cohort of the ring, whichever is soonest. So an uneven ring
+// becomes even within n calls, and no lease waits longer than its interval. The overdue cohorts (backlog) come first,
+// each with a share.
 func (g *group) next(c *cohort, sent int64) int64 {
 	due := min(sent+g.interval, c.nextBy)
 	if len(g.ring) == 0 {

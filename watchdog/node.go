@@ -2,7 +2,8 @@ package watchdog
 
 import "time"
 
-// node has the cohorts and calls of one server. Nodes share nothing, so a server that hangs never delays another.
+// node has the cohorts and calls of one server. Nodes share no cohort and no limit of calls, so a server that hangs
+// never delays the calls to another.
 type node struct {
 	engine    *Engine
 	name      string
@@ -12,7 +13,7 @@ type node struct {
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
 	plan     order         // the planned cohorts of all groups
-	resting  heap[*cohort] // failed cohorts, by the time of the next try
+	resting  heap[*cohort] // by the time of the next try
 	ready    heap[*cohort] // cohorts whose call is due, by the latest time at which it should start
 	offCycle heap[*cohort] // the same for off-cycle cohorts
 	sent     []int64       // the times of the calls of the last window

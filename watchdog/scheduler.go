@@ -75,7 +75,7 @@ func (e *Engine) pass(now int64) {
 		e.agenda.entries[0].item.pass(now)
 	}
 	// A client that takes one lock after the other has no lease in between. It must not wake the scheduler at each
-	// acquire: so the scheduler rests only if there was no new lease since the last pass.
+	// acquire: so the scheduler rests only if no lease was added to an empty engine since the last pass.
 	e.idle = e.leases == 0 && !e.began
 	e.began = false
 	if e.idle || now-e.lastSweep >= int64(tick) {
@@ -90,7 +90,7 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// expireDue declares the leases lost whose deadline is reached. After some thousands it stops and returns false, so
+// expireDue declares lost all leases whose deadline is reached. After some thousands it stops and returns false, so
 // that mu isn't held too long when all leases are lost at once.
 func (e *Engine) expireDue(now int64) bool {
 	const stride = 4096
@@ -110,25 +110,25 @@ func (e *Engine) expireDue(now int64) bool {
 	return false
 }
 
-// expireIn declares the leases of a cohort lost whose deadline is reached. There may be none: see cohort.nearest.
+// expireIn declares lost the leases of a cohort whose deadline is reached. There may be none: see cohort.nearest.
 func (e *Engine) expireIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
 			e.expire(l)
 		}
 	}
-	if c.stage != unused { // an empty one is still here while its call is in flight, and others may join it
+	if c.stage != unused { // an empty cohort in flight isn't discarded: other leases may join it
 		e.findNearest(c)
 	}
 }
 
-// expire declares a lease lost whose deadline is reached.
+// expire declares lost a lease whose deadline is reached.
 func (e *Engine) expire(l *Lease) {
 	e.loseAtDeadline(l)
 	e.callbacks.losses = append(e.callbacks.losses, l)
 }
 
-// loseAtDeadline is expire for a caller that calls the holder itself.
+// loseAtDeadline is like expire, but leaves the call of Holder.Lost to its caller.
 func (e *Engine) loseAtDeadline(l *Lease) {
 	cause := telemetry.LossExpired
 	if l.cohort != nil {
