@@ -53,10 +53,10 @@ type Holder struct {
 	Owner     string        // as Lease.Owner
 	ClientID  string        // as WithClientID, "" for Redisson
 	Redisson  bool          // a Redisson client
-	Count     int           // how many times its owner has entered
+	Count     int           // how often a Redisson holder has entered; 1 for a lockdog holder
 	Mode      string        // of an RW: "read" or "write"
 	Token     int64         // of a lockdog client
-	Since     time.Time     // when it got the lock, by Redis's clock; zero for Redisson, and WithRedissonTokens
+	Since     time.Time     // when it got the lock, by Redis's clock; zero for Redisson
 	TraceID   string        // of the acquire
 	SpanID    string        // of the acquire
 	Remaining time.Duration // of its lease; negative: it has no end

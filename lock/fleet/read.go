@@ -258,7 +258,7 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 }
 
 // said adds what a holder of lockdog wrote into script.MetaField or, for an RW, into its mark. A token is the time of
-// the grant, unless the server's clock was behind or the token is from Redisson's counter.
+// the grant, unless the server's clock was behind an earlier token.
 func (h *Holder) said(meta string) {
 	token, traceparent := script.ParseMeta(meta)
 	h.Token = token
