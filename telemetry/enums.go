@@ -47,7 +47,7 @@ type WakeupSource string
 // The sources of a wake-up.
 const (
 	WakeupMessage WakeupSource = "message" // a message: any client released it, perhaps this one without a hand-over
-	WakeupLocal   WakeupSource = "local"   // a release, a hand-over or a loss in this client
+	WakeupLocal   WakeupSource = "local"   // something in this client, such as a release, a hand-over or a loss
 	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
 	WakeupPoll    WakeupSource = "poll"    // a timer: a message may have been lost, or sent to a waiter that is gone
 )

@@ -51,7 +51,7 @@ const (
 // The values of KeyLink: the target of a link.
 const (
 	linkBlockedBy = "blocked_by" // the acquire span of the lock's holder
-	linkHeld      = "held"       // the grant that a span belongs to
+	linkHeld      = "held"       // the grant that a span belongs to: its held span, or else its acquire span
 	linkBatch     = "batch"      // the renewal call, also if it failed
 )
 

@@ -19,7 +19,7 @@ type RenewalEvent struct {
 
 	Remaining time.Duration // from the attempt to the deadline that the lease then had
 	Lag       time.Duration // how late the attempt was made
-	Elapsed   time.Duration // from the last confirmed renewal's sending to the outcome
+	Elapsed   time.Duration // from the last confirmed request to the outcome
 
 	BatchSize int         // leases in the call
 	Node      string      // the server

@@ -52,7 +52,7 @@ func newLogger(cfg Config) (*slog.Logger, error) {
 	}
 }
 
-// plainFile reports whether w is a file, but not a terminal.
+// plainFile reports whether w is a file, but not a terminal. Any character device counts as a terminal.
 func plainFile(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
