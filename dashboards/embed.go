@@ -1,12 +1,13 @@
-// Package dashboards has what operators need of lockdog beside their own: Grafana dashboards, Prometheus rules and a
-// runbook, as files and, for programs, as FS.
+// Package dashboards has Grafana dashboards, Prometheus rules and a runbook for lockdog, as files and, for programs, as
+// FS.
 //
 //   - grafana/*.json: three dashboards, to be imported as they are or provisioned.
 //   - prometheus/lockdog-rules.yaml and lockdog-alerts.yaml: recording and alerting rules, for rule_files of
 //     prometheus.yml; both are needed. lockdog-absent.yaml.example is a template, off until it is filled in.
 //   - RUNBOOK.md: a section for each alert.
-//   - mixin: the jsonnet that the rules are rendered from and that fits all of it to a fleet; kubernetes: the same as a
-//     PrometheusRule and as ConfigMaps. They are not in FS.
+//   - mixin: the jsonnet source of the rules, which also adapts rules and dashboards to other labels and thresholds. It
+//     is not in FS.
+//   - kubernetes: the rules as a PrometheusRule, and the dashboards as ConfigMaps. They are not in FS.
 //   - compose.yaml: all of it at work, with an example service. It is not in FS.
 //
 // A program that provisions its own monitoring writes the files where Prometheus and Grafana look for them,

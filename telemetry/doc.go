@@ -45,9 +45,10 @@
 //
 // # Cardinality
 //
-// Lock names are on spans and logs, never on metrics. Metrics have a group: a name makes a new group while its recorder
-// has fewer than 20, WithGroup while the recorder has fewer than 50; and both only while the MeterProvider has fewer
-// than 150. All other locks are counted in "_other". So no instrument has more than 1,000 attribute sets.
+// Lock names are on spans and logs, never on metrics. Metrics have a group. A lock without WithGroup makes a new group
+// while its recorder has fewer than 20, a lock with WithGroup while its recorder has fewer than 50; and both only while
+// the MeterProvider has fewer than 150. All others are counted in "_other". So no instrument has more than 1,000
+// attribute sets.
 //
 // # What is not promised
 //

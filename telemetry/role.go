@@ -18,7 +18,7 @@ import (
 //	member  acquire member ...    waits of a Multi; lockdog.members.lost   its own
 //
 // A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals
-// are counted for locks that are alone, and for members. A failed call is counted once, where it is made.
+// and failing leases are counted for locks that are alone, and for members. A failed call is counted where it is made.
 type role struct {
 	*group
 	*tally
