@@ -90,7 +90,7 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// expireDue declares lost all leases whose deadline is reached. After some thousands it stops and returns false, so
+// expireDue declares lost the leases whose deadline is reached. After some thousands it stops and returns false, so
 // that mu isn't held too long when all leases are lost at once.
 func (e *Engine) expireDue(now int64) bool {
 	const stride = 4096

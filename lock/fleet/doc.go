@@ -51,5 +51,5 @@
 //     graph. Redisson's waiters are seen only in the queue of a fair lock.
 //   - That a waiter has given up within the last two seconds, or died within the last three. A waiter that died in the
 //     queue of a fair lock, or as a writer, is seen until its place ends: as a rule one lease after its last call. If
-//     the user may not use PUBSUB NUMSUB (in a Cluster also SHARDNUMSUB), all that gave up or died are seen for longer.
+//     the user may not use PUBSUB NUMSUB (in a Cluster also SHARDNUMSUB), any of these may be seen for longer.
 package fleet

@@ -257,7 +257,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
 		pipe := node.Pipeline()
 		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
-		for i, key := range keys { // PTTL first: asked afterwards, it may count a refresh after one of the waits ended
+		for i, key := range keys { // PTTL first: read last, it might show a refresh made after one of the waits ended
 			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
 		}
 		asked := time.Now()
