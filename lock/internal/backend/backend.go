@@ -1,4 +1,4 @@
-// Package backend is what locks need of Redis, over go-redis: scripts that run at most once, and subscriptions.
+// Package backend runs the scripts of locks at most once, and subscribes to channels, over go-redis.
 package backend
 
 import (
@@ -23,7 +23,7 @@ type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
 	UndeclaredKeys   bool   // such a script gets its keys as arguments, because declared keys must be of one slot
 	Redirects        bool   // a server refuses keys of other servers, and names their server
-	PerNode          bool   // a message is received only on the node of its channel
+	PerNode          bool   // a lock's message may be received only on the node of the lock's key
 	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
 	Publish          any    // the command that publishes on a lock's channel: a string, boxed once. See cluster
 	NumSubCommand    string // the PUBSUB subcommand that counts subscribers; a node of a cluster may not know it
@@ -47,10 +47,10 @@ type Call struct {
 	SendSource bool   // send the source, because the server may not know the script
 	Fast       bool   // give up after Redis.FastTimeout, because nobody looks at ctx while the call runs
 	Renew      bool   // use the connections reserved for renewals
-	Node       string // of a renewal: the node of its keys; redisfail.ErrElsewhere if they live elsewhere now
+	Node       string // of a renewal: the node of its keys; ErrElsewhere if it has changed, unless NewRedis got renew
 	RouteKey   string // of a call without Keys: it runs where this key lives, and follows no redirection
 	Keys       []string
-	Boxed      []any // the first of Keys, boxed, if the caller has them: boxing a string allocates
+	Boxed      []any // the first len(Boxed) Keys, if the caller has them boxed: boxing a string allocates
 	Args       []any
 }
 
@@ -62,9 +62,9 @@ type PubSub interface {
 	// Receive waits for the next event. It returns ErrIdle if none came within timeout. After a redis.Error, the
 	// refusal of a command, and after redisfail.IsNullMessage the connection goes on. Any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
-	// Current checks whether these channels are published at the connection's server. It may ask the server. It returns
-	// ErrGone if any is not; any other error says nothing about that. leaving has those whose slots the server is
-	// moving to another: some messages may already be published there.
+	// Current checks whether these channels are published at the connection's server. It may ask the server. The error
+	// matches ErrGone if any is not; any other error says nothing about that. leaving has those whose slots the server
+	// is moving to another: some messages may already be published there.
 	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }
@@ -104,8 +104,8 @@ type Script struct {
 	digest, source any // boxed once, not in every call
 }
 
-// NewScript returns the script with its digest. Redis knows the script by the digest, which protects nothing, so
-// programs that forbid SHA-1 (GODEBUG=fips140=only) can use it.
+// NewScript returns the script with its SHA-1 digest, by which Redis knows the script. The digest protects nothing, so
+// it is made also in programs that forbid SHA-1 (GODEBUG=fips140=only).
 func NewScript(name, source string) *Script {
 	var sum [sha1.Size]byte
 	fips140.WithoutEnforcement(func() { sum = sha1.Sum([]byte(source)) })

@@ -48,7 +48,7 @@ type failover struct {
 // primary is the primary that was named last.
 type primary struct {
 	addr   string
-	ctx    context.Context // ends when another is named
+	ctx    context.Context // ends when another is named, or with the client
 	cancel context.CancelFunc
 }
 
@@ -77,7 +77,7 @@ func (f *failover) Node(string) string {
 func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
 // Follow asks Sentinel. It reports true also if no Sentinel can be reached: go-redis, too, keeps its connections then.
-// While the Sentinel is silent, Follow reports false when ctx ends, until go-redis has found another Sentinel to ask.
+// If ctx ends before the answer, as while the Sentinel is silent, see question.answered.
 func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
 
 // ask makes go-redis's dialer ask Sentinel.

@@ -42,7 +42,7 @@ func (b *Redis) afterSent(call *Call, err error) error {
 	case err == nil:
 		loaded, _ := b.limiting.loaded.LoadOrStore(node, new(sync.Map))
 		loaded.(*sync.Map).Store(call.Script, nil)
-	case redisfail.IsNoScript(err): // a server that has lost one script has lost all
+	case redisfail.IsNoScript(err): // the server has probably lost all scripts: it was restarted or replaced
 		b.limiting.loaded.Delete(node)
 	}
 	return redisfail.Denied(err)

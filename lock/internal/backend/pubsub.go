@@ -124,7 +124,7 @@ type shardedPubSub struct {
 
 	mu    sync.Mutex
 	has   sharding
-	tried []func(plainly bool) error // the commands that were sent before the first reply
+	tried []func(plainly bool) error // the commands that were sent while has was shardingUnknown
 }
 
 type sharding uint8

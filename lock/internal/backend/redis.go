@@ -27,7 +27,7 @@ type Redis struct {
 
 	renew         redis.UniversalClient // the program's client for renewals; nil: none
 	renewTopology topology              // its shape
-	reserved      reserved              // our clients for renewals, if renew is nil
+	reserved      reserved              // our own clients
 }
 
 // topology is what differs between the shapes of Redis.
@@ -39,8 +39,8 @@ type topology interface {
 	// report it, Follow finds out, or it can't happen. It does no I/O.
 	Topology() string
 	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
-	// Node then returns them. It reports false if ctx ends before the answer, or go-redis doesn't use the right servers
-	// yet: what was done since the last answer can't be relied on.
+	// Node then returns them. It reports false if ctx ends before the answer (see question.answered), or go-redis
+	// doesn't use the right servers yet: what was done since the last answer can't be relied on.
 	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
 	// Traits always returns the same value.
@@ -49,7 +49,7 @@ type topology interface {
 	clientOf(ctx context.Context, key string) (*redis.Client, error)
 	// at returns the program's client of a node.
 	at(ctx context.Context, node string) (*redis.Client, error)
-	// optionsAt returns options for a client of our own to a node, made from rdb, the program's client of that node.
+	// optionsAt returns options for a client of our own to a node, made from those of rdb, a client of the program.
 	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
 	// Subscribe returns a connection for the channels of an endpoint. It listens to none yet.
 	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
@@ -144,7 +144,7 @@ func poolSize(rdb redis.UniversalClient) int {
 	}
 }
 
-// isZero reports whether go-redis didn't make a client. The methods of such a client panic.
+// isZero reports whether a client is nil or a zero value. The methods of such a client panic.
 func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
 
 // ringReadTimeout returns the ReadTimeout of a shard, because the options of the Ring itself lack the defaults.
@@ -241,7 +241,8 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	return cmd.Result()
 }
 
-// EvalEach runs scripts in one round trip to each node. Each call has its own error.
+// EvalEach runs scripts in one round trip to each node. Either all are renewals of one node, or none is a renewal. Each
+// call has its own error.
 func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	results := make([]Result, len(calls))
 	for i := range calls {
@@ -368,8 +369,8 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// FastTimeout returns how long a call with Fast may take: MaxFastTimeout, or Timeout if go-redis ignores deadlines; 0:
-// not even Timeout bounds it, because the client has several servers or a Limiter.
+// FastTimeout returns how long a call with Fast may take: Timeout, but MaxFastTimeout at most unless go-redis ignores
+// deadlines; 0: not even Timeout bounds it, because the client has several servers or a Limiter.
 func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
 // PoolSize returns how many connections the program's client may have to one server; 0: unknown.
@@ -378,7 +379,7 @@ func (b *Redis) PoolSize() int { return b.pool }
 // Timeout returns how long the client waits for a reply: the ReadTimeout of the program's client.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
 
-// Close closes what was opened here, but never the program's own clients.
+// Close closes the clients that renewals use, but never the program's own. Callers close what Dedicated returned.
 func (b *Redis) Close() error {
 	b.close()
 	if b.renewTopology != nil {

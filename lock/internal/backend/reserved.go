@@ -208,8 +208,8 @@ func alsoOnConnect(o *redis.Options, f func(ctx context.Context, cn *redis.Conn)
 	}
 }
 
-// exported copies the fields that a program can set. One that it can't set makes reads go to replicas of a cluster, and
-// a script would run there, too.
+// exported copies the fields that a program can set. It can't set readOnly, which makes a replica of a cluster accept
+// reads, and a script would run there, too.
 func exported(from *redis.Options) *redis.Options {
 	var to redis.Options
 	src, dst := reflect.ValueOf(from).Elem(), reflect.ValueOf(&to).Elem()

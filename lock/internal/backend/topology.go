@@ -14,7 +14,7 @@ import (
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
-// ErrGone matches the error of a lookup of a server that has left.
+// ErrGone is matched by the errors that say that a server has left, or has lost a channel (PubSub.Current).
 var ErrGone = errors.New("lockdog: the server is gone")
 
 // direct has the methods that are alike in most shapes.
@@ -199,7 +199,8 @@ func (c *cluster) ask() error {
 
 func (c *cluster) close() { c.cancel() }
 
-// Moved makes go-redis load the layout. By itself it does so after MOVED and once a minute, but not if a node is gone.
+// Moved makes go-redis load the layout. By itself it does so after MOVED and, by default, once a minute, but
+// not if a node is gone.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {

@@ -20,7 +20,7 @@ import (
 const Timeout = time.Second
 
 const (
-	refusedPause = 5 * time.Second      // before a task that was refused runs again
+	refusedPause = 5 * time.Second      // on average, before a task that was refused runs again
 	taskSpacing  = 2 * time.Millisecond // more pause per queued task: after an outage there may be thousands of them
 )
 
@@ -48,7 +48,7 @@ type Cleaner struct {
 // New returns a Cleaner without tasks.
 func New() *Cleaner { return &Cleaner{byNode: make(map[string]*queue)} }
 
-// Add schedules a task. After Close nobody waits for it, and it is dropped if it isn't due before Close gives up.
+// Add schedules a task. After Close nobody waits for it. Once Close has given up, it is dropped unless it is due.
 func (c *Cleaner) Add(t *Task) {
 	last := t.LateWriteUntil
 	if t.Due.After(last) {

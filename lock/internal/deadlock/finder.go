@@ -43,7 +43,7 @@ const (
 //	      a waiter joins           its time, or Notified
 //	idle ────────────────▶ armed ───────────────────────▶ passing
 //	  ▲                      ▲                              │ │
-//	  │                      └── a waiter is left ──────────┘ │
+//	  │                      └───── otherwise ──────────────┘ │
 //	  └────────── no waiter, and no wait in Redis ────────────┘
 //
 // Close leads from each state to closed, and waits for the pass under way. Each pass reads the client's waits: the end
@@ -269,8 +269,8 @@ func isForbidden(err error) bool {
 	return redisfail.IsForbidden(err) || redisfail.IsForbiddenInScript(err)
 }
 
-// call makes one call, and reads its reply by read. If the script takes a not-after, it writes nothing once
-// writeTimeout has passed.
+// call makes one call, and reads its reply by read. If the server's clock is known, a script that takes a not-after
+// writes nothing once writeTimeout has passed.
 func (f *Finder) call(
 	ctx context.Context, timeout, writeTimeout time.Duration,
 	args func(*script.Request), read func(dispatch.Reply) error,

@@ -11,7 +11,7 @@ import (
 
 // records are a client's long waits in Redis, in one hash. The field of a lease's owner has the waits whose ctx carries
 // the lease. A wait that carries no lease is in the field of its own owner. Of the waits that carry the same lease and
-// wait for the same lock, one is written: it is enough to see a cycle, as a waiter for the lease waits for all of them.
+// wait for the same lock, one is written. That is enough: a cycle through one of them is a cycle through each.
 // A set has all clients with such a hash: see enlist.
 //
 // Every command that changes the hash refreshes it, and a refresh always comes with all changes. So a wait that is read
@@ -35,7 +35,7 @@ const (
 	enlistEvery   = 3 * time.Second
 
 	maxFields   = 100                    // in one call
-	writeWindow = 2 * time.Second        // the write timeout of a write
+	writeWindow = 2 * time.Second        // how long a write may still take effect: see Call.MayWriteFor
 	lastTimeout = 250 * time.Millisecond // of the call that Close makes
 )
 

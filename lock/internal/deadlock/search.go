@@ -18,7 +18,7 @@ const (
 	notifiedPause  = 200 * time.Millisecond // at least, from the last search to one that a notification asks for
 
 	maxParallel = 8  // calls at a time
-	maxTold     = 16 // deadlocks of one wait
+	maxTold     = 16 // deadlocks of one wait that are remembered
 )
 
 // searchState has the searches for a wait, and what they found.

@@ -26,8 +26,8 @@ type Wait struct {
 
 // Waiter identifies a wait, as long as the wait lasts. It is comparable.
 type Waiter interface {
-	// Describe returns the part of the wait that doesn't change, and the leases that its ctx carries, also those that
-	// have ended. It calls methods of the program's contexts, so it may panic.
+	// Describe returns the part of the wait that doesn't change, and the leases that its ctx carries, or its Multi has
+	// taken, also those that have ended. It calls methods of the program's contexts, so it may panic.
 	Describe() (waitgraph.Wait, []Lease)
 	// Deadlocked reports a deadlock to the waiter. If fail is true, the wait must end with an error.
 	Deadlocked(cycle waitgraph.Cycle, fail bool)
@@ -42,7 +42,7 @@ type Lease interface {
 // longWait is a wait that is long enough to be written into Redis.
 type longWait struct {
 	waiter  Waiter
-	leases  []Lease        // that its ctx carries, also those that have ended
+	leases  []Lease        // see Waiter.Describe
 	record  waitgraph.Wait // set by each pass
 	follows bool           // the wait may be part of a deadlock; set by each pass
 	search  searchState
@@ -72,7 +72,7 @@ func (f *Finder) collect(now time.Time) (soonest time.Time, any bool) {
 	return soonest, any
 }
 
-// update sets record.Holds to the leases that live.
+// update sets record.Holds to the leases that live, MaxHolds at most, and follows.
 func (w *longWait) update() {
 	w.record.Holds = w.record.Holds[:0:0]
 	for _, l := range w.leases {

@@ -18,7 +18,7 @@ type Call struct {
 	Replicas       int           // wait until so many replicas have the script's writes; 0: don't wait
 	ReplicaTimeout time.Duration // wait no longer than this
 
-	node        *Node // set by Do
+	node        *Node // set by Do and DoAlone
 	purpose     telemetry.Purpose
 	unbatchable bool // it is the only call of its batch
 	ctx         context.Context
@@ -112,7 +112,8 @@ func (r *Reply) Learn(now int64, late bool, err error) error {
 	return nil
 }
 
-// stamp sets the time of sending, and the not-after, which is never later than the deadline of the caller's ctx.
+// stamp sets the time of sending, and the not-after: MayWriteFor later, or the deadline of the caller's ctx if that is
+// sooner.
 func (c *Call) stamp(now time.Time) {
 	c.sent = now
 	if c.Expires() {

@@ -1,5 +1,5 @@
 // Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the
-// server refused it and ran nothing (NOSCRIPT, or the keys of a batch). Callers decide whether to retry.
+// server refused it and ran nothing (NOSCRIPT or MOVED, for example). Callers decide whether to retry.
 //
 // A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise the call is
 // pending until a worker sends it in a batch, because a caller must leave when its ctx ends, and go-redis may wait
@@ -70,7 +70,7 @@ type Node struct {
 	SingleSlotOnly atomic.Bool // it has refused a script whose keys are in several slots
 	DeclaredOnly   atomic.Bool // it has refused a key that its script didn't declare
 
-	lastRTT atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
+	lastRTT atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown, or it failed
 
 	// Guarded by Dispatcher.mu.
 	pending  []*Call
@@ -156,7 +156,8 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 }
 
 // Do sends a call and waits until its reply arrives, ctx ends, the timeout is over or the Dispatcher closes. An inline
-// call may notice the last three late, by up to the backend's FastTimeout. The caller must not use c afterwards.
+// call may notice the end of ctx or the timeout late, by up to the backend's FastTimeout, and doesn't notice the
+// closing: Close waits for it. The caller must not use c afterwards.
 //
 // If the caller leaves before the call has ended, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply (or
 // ErrBusyWorkers, if no worker took the call). Once the call has ended, its Owner.Abandoned is called, if the call was
@@ -278,7 +279,7 @@ func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) (Reply, error) {
 }
 
 var (
-	// ErrNoReply is the outcome of a call without a reply within its caller's timeout.
+	// ErrNoReply is the outcome of a call without a reply within its caller's timeout or ctx deadline: see Do.
 	ErrNoReply = redisfail.NewTimeout("lockdog: timeout: no answer of Redis in time")
 	// ErrBusyWorkers is the outcome of a call that was never sent because every worker of its node waited for Redis.
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")

@@ -1,10 +1,10 @@
 // Package pubsub listens to Redis channels: over one connection for the whole client, or over one connection per node
 // if messages are received only on the node of their channel.
 //
-// A Listener may rely on this: after Up, no message is missed until Down. A caller that waits for a lock therefore
-// tries again after every Up, and polls after a Down. If a server loses a channel, or begins to move it, without saying
-// so, messages may be missed until the next check, at most 3 s later (30 s if the connection has only a control
-// channel). Then Down or Up is called.
+// A Listener may rely on this: if messages may be missed after an Up, Down or another Up follows. A caller that waits
+// for a lock therefore tries again after every Up, and polls after a Down. Down follows at once if the connection
+// breaks, and after 6 s if its server is silent. If a server loses a channel, or begins to move it, without saying so,
+// the next check finds that, at most 3 s later. (60 s and 30 s if the connection has only a control channel.)
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
 // goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the
@@ -24,7 +24,7 @@ import (
 // they must neither block nor call the Mux.
 type Listener interface {
 	Up()   // messages are received from now on
-	Down() // messages may be missed from now on
+	Down() // messages may have been missed, and may be missed from now on
 	Message(payload string)
 }
 
@@ -44,7 +44,7 @@ type Config struct {
 
 	// Refused is called when a server refuses subscriptions or keeps hanging up, and with nil once it accepts them.
 	Refused func(node string, err error)
-	// Gone is called when the server of a control channel is gone. Control has to be called for another endpoint.
+	// Gone is called when a Cluster's node of a control channel is gone. Control has to be called for another endpoint.
 	Gone func(backend.Endpoint)
 }
 
@@ -68,7 +68,7 @@ func New(cfg Config) *Mux {
 }
 
 // Listen adds a listener to a channel. If messages are already being received, Up is called at once. If channel a is
-// added before channel b, and b's name is a prefix of a's, then a's Up comes before b's.
+// added before channel b, and b's name is a prefix of a's, then a's Up comes before b's, unless a is refused.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *Mux) State() (wanted, connected bool) {
 
 // Close ends the connections, and waits for the goroutines of the Mux.
 func (m *Mux) Close() {
-	m.mu.Lock() // with mu held, nobody starts a goroutine between cancel and Wait
+	m.mu.Lock() // otherwise Listen or Control could start a goroutine after Wait
 	m.cancel()
 	m.mu.Unlock()
 	m.done.Wait()

@@ -22,8 +22,8 @@ const (
 	waitingTimeout = 3 * time.Second
 	idleTimeout    = 30 * time.Second // with only a control channel, whose messages may come late
 
-	refusedPause     = 5 * time.Second        // before a refused subscription is retried
-	movedPause       = 100 * time.Millisecond // before the first retry if the refusal may end by itself
+	refusedPause     = 5 * time.Second        // on average, before a refused subscription is retried
+	movedPause       = 100 * time.Millisecond // on average, before the first retry if the refusal may end by itself
 	maxMovedDoubling = 3                      // how often movedPause doubles
 	refusalWarning   = 5 * time.Second        // a refusal that may end by itself is reported if it lasts longer
 	recheckInterval  = time.Second            // the least time between a check and one that Recheck asks for
@@ -50,7 +50,7 @@ type subscriber struct {
 	// While the server refuses any subscription.
 	refusals     int       // how many refusals so far may end by themselves
 	refusedSince time.Time // when the first came
-	warned       bool      // Config.Refused was called with an error
+	warned       bool      // the last call of Config.Refused had an error
 }
 
 // connection is the part of a subscriber's state that ends with its connection. Mux.mu guards it.
@@ -162,7 +162,7 @@ func (s *subscriber) connect() error {
 	cancel()
 	_ = conn.Close()
 	sender.Wait()
-	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // which made receive end
+	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // receive ended because of it
 		return sendErr
 	}
 	return err

@@ -11,7 +11,7 @@ const (
 	maxDoublings = 6
 )
 
-// Backoff returns the pause before retry n (the first is 1): from 5 ms to 1 s, with jitter.
+// Backoff returns the pause before retry n (the first is 1): from 5 ms to 0.96 s, with jitter.
 func Backoff(n int) time.Duration {
 	d := firstBackoff << min(n-1, maxDoublings)
 	return d/2 + rand.N(d)

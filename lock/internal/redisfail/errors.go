@@ -46,7 +46,7 @@ func (e *DeniedError) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the Limiter.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Denied returns err, as a DeniedError if neither the server nor the network made it.
+// Denied returns err, as a DeniedError if its origin is unknown.
 func Denied(err error) error {
 	var ne net.Error
 	if err == nil || Classify(err) != onTheWay || errors.As(err, &ne) ||
@@ -56,8 +56,8 @@ func Denied(err error) error {
 	return &DeniedError{err}
 }
 
-// RetriedError is the error of several tries of a call. It is classified like that of the last one: a refusal of the
-// try before doesn't mean that the last one ran nothing.
+// RetriedError is the error of a call that was tried again. It is classified like Last: that the server refused an
+// earlier try doesn't mean that the last one ran nothing.
 type RetriedError struct{ Last, Before error }
 
 // Error implements error.

@@ -2,8 +2,9 @@
 // error.type of its metrics and spans. It is the only package that reads the texts of errors.
 //
 // It knows three sources of errors. An error reply of the server is a refusal: the call changed nothing that lasts,
-// because no script of lockdog fails after its effect (lock/internal/script/after.lua). The errors in errors.go are
-// lockdog's own. All others arose on the way to the server or back: the call may have run.
+// because no script of lockdog fails after its effect (lock/internal/script/after.lua). Only UNBLOCKED, a reply to
+// WAIT, comes after the script has run. The errors in errors.go are lockdog's own. All others arose on the way to the
+// server or back: the call may have run.
 package redisfail
 
 import (

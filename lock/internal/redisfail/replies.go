@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The words and phrases that the predicates below look for.
+// The words and phrases that functions of this package look for.
 const (
 	noScript   = "NOSCRIPT"
 	noPerm     = "NOPERM"
@@ -127,8 +127,8 @@ func hasWord(text, word string) bool {
 // IsNoScript reports whether the server doesn't know the script yet. It ran nothing.
 func IsNoScript(err error) bool { return replied(err, noScript) }
 
-// IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys: of a script, the
-// EVALSHA or one of the KEYS.
+// IsForbidden reports whether the ACL of the connection's user forbids a command, or one of its keys or channels. For a
+// script these are EVALSHA itself and the KEYS.
 func IsForbidden(err error) bool { return replied(err, noPerm) }
 
 // IsForbiddenInScript reports whether the ACL forbids a command in a script, or a key or channel of that command.
@@ -150,8 +150,8 @@ func IsUnknownCommand(err error) bool {
 	return anyReply(err, func(text string) bool { return strings.Contains(strings.ToLower(text), "unknown") })
 }
 
-// Redirection returns the address to which a node of a cluster redirects a failed call. asking: only while the slot of
-// its key is being migrated.
+// Redirection returns the address to which a node of a cluster redirects a failed call. asking: the slot of the key is
+// being migrated, so the call must follow ASKING there.
 func Redirection(err error) (addr string, asking, ok bool) {
 	words := strings.Fields(err.Error())
 	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {

@@ -12,8 +12,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// IsUnavailable reports whether a call failed because Redis doesn't serve now: it is silent, unreachable, starting,
-// full or read-only, it refuses the credentials, or a Limiter denies calls. The end of a ctx alone doesn't count.
+// IsUnavailable reports whether a call failed because Redis is unavailable: it is silent, unreachable, starting, busy,
+// full or read-only, or refuses the credentials. A pool without a free connection, and a Limiter that denies calls,
+// count, too. The end of a ctx alone doesn't.
 func IsUnavailable(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
 	case nil:

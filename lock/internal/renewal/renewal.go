@@ -30,7 +30,7 @@ type Target struct {
 	Key     string // of the lock
 	Owner   string
 	Holding script.Holding // how the lock stores its owners
-	TTL     time.Duration  // that a renewal sets: the lease and the takeover delay
+	TTL     time.Duration  // that a renewal sets: the lease plus the takeover delay
 	TTLArg  any            // the same in milliseconds, boxed
 }
 

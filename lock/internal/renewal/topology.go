@@ -11,7 +11,7 @@ const topologyPause = 100 * time.Millisecond
 
 // topologyWatch renews all leases at once when keys have moved to other servers without any server saying so, as in a
 // Ring. Otherwise a lease on a shard that has left would be trusted until its next renewal, while others take the lock
-// on another shard. It runs while leases are held. Nil: the servers report such moves.
+// on another shard. It runs while leases are held. Nil: not needed, because Backend.Topology is "".
 type topologyWatch struct {
 	r    *Renewer
 	stop chan struct{}

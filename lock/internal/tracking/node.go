@@ -24,7 +24,7 @@ const (
 	retryPause   = time.Second      // before a key is read again whose read was refused for the moment
 	linger       = 30 * time.Second // how long the connections stay open without keys
 	stableAfter  = time.Second      // if a connection breaks that is older than this, the backoff starts again
-	refusedPause = time.Minute      // before a server that refuses to track keys is asked again
+	refusedPause = time.Minute      // on average, before a server that refuses to track keys is asked again
 )
 
 var errSilent = redisfail.NewTimeout("lockdog: the connection for invalidations is silent")

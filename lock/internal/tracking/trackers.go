@@ -1,7 +1,7 @@
 // Package tracking reports watched entries that are missing or will expire early. It uses CLIENT TRACKING of Redis.
 //
 // A server reports the next change of a key that was read over a tracked connection, and then forgets the key. So a key
-// is read when it is first watched, after each change, and after a reconnect. A read shows whether the watched entries
+// is read when an entry is added, after each change, and after a reconnect. A read shows whether the watched entries
 // are still in the key, and for how long. The user of this package decides what to do about a missing entry.
 package tracking
 
@@ -147,7 +147,7 @@ func (t *Trackers) assign(k *watchedKey) {
 }
 
 // resume prepares a tracker for a new connection: each of its keys must be read again, by the tracker of the node where
-// it lives now. If no key is left, it removes the tracker and reports false.
+// it lives now. If no key is left, or after Close, it removes the tracker and reports false.
 func (t *Trackers) resume(n *nodeTracker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -79,8 +79,8 @@ type Step struct {
 }
 
 // Cycle is a deadlock, if all of it is true at one moment: each step waits for the Hold of the next step, and the last
-// step for that of the first. It begins with the smallest owner of a Hold: so all clients that find the cycle have the
-// same value.
+// step for that of the first. It begins with the smallest owner of a Hold: so all clients that find the cycle have its
+// steps in the same order.
 type Cycle []Step
 
 // Next returns the steps that may follow a wait for a lock, in an order that only depends on the graph. Of steps whose

@@ -19,9 +19,8 @@ type Sighting struct {
 // confirmPause is the first Sighting.pause; each pause is twice the one before.
 const confirmPause = 250 * time.Millisecond
 
-// Sight returns the sighting of a cycle by a reading that ended at a time. That must not be when the reading began: a
-// wait that was read first may have been refreshed during the reading, and have ended before another wait of the cycle
-// began.
+// Sight returns the sighting of a cycle by a reading that ended at a time. The time when it began won't do: a wait that
+// was read first may have been refreshed during the reading, and have ended before another wait of the cycle began.
 func Sight(c Cycle, at time.Time) Sighting {
 	s := Sighting{Key: c.Key(), Next: at.Add(SightingsApart), seen: at, pause: confirmPause}
 	for _, step := range c {

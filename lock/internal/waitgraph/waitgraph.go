@@ -42,7 +42,7 @@ type Wait struct {
 	Kind        string    // of that lock, as in lockdog.kind
 	Since       time.Time // by the clock of the waiting process, to the microsecond
 	Traceparent string    // of the acquire, "" unless that is sampled
-	Holds       []Hold    // the live leases of the same Client that the wait's ctx carries
+	Holds       []Hold    // the Client's live leases that the wait's ctx carries, or its Multi has taken
 	Breaks      bool      // the wait may be chosen to fail: WithDeadlockBreaking
 	Refreshed   time.Time // the earliest time of the last refresh, by our clock; zero for our own waits; not encoded
 }

@@ -43,7 +43,7 @@ func (m *Member) Channel() string { return m.channel }
 func (m *Member) Reachable() bool { return m.reachable }
 
 // SetReachable notes whether messages on the channel arrive. If the message of a grant was lost, the head finds the
-// grant when it asks. empty: the queue has no head, so the grant is declined here.
+// grant when it asks. empty: the queue has no head, so the lock is given back here.
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {

@@ -14,7 +14,7 @@
 //     to that waiter for a whole lease instead, and publishes nothing.
 //  3. Take. The head takes the lock if enough of the trust time is left: Member.TakeGrant. Otherwise it asks Redis,
 //     which answers that the lock is its own if the trust time isn't over.
-//  4. Renew. The watchdog renews the lease after an eighth of the trust time that is left. From then on it is a lease
+//  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease
 //     like any other.
 //
 // A client whose entry has no owner is called instead: it gets a message at which its head asks for the lock. An entry
@@ -123,7 +123,7 @@ func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slow
 func (c *Client) Tag() string { return c.tag }
 
 // Abandon notes that a claim was given up, or released, while a wait set may have its entry. If a release grants it the
-// lock after that, GiveBackAbandoned gives the lock back.
+// lock within 2*MaxTrust, GiveBackAbandoned gives the lock back.
 func (c *Client) Abandon(claim Claim) {
 	now := time.Now()
 	for len(c.expiries) > 0 && now.After(c.expiries[0].at) {
