@@ -117,8 +117,8 @@ func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 var errMute = errors.New("lockdog: the servers don't tell which slots they have")
 
 // shardedPubSub listens to the channels of locks at the node of their keys: to sharded channels if the node knows them,
-// otherwise to plain ones. The first reply on the connection shows which: that holds for as long as the connection,
-// because an upgrade of the node breaks it. One command takes sharded channels of one slot only.
+// otherwise to plain ones. The first acknowledgement or "unknown command" shows which: that holds for as long as the
+// connection, because an upgrade of the node breaks it. One command takes sharded channels of one slot only.
 type shardedPubSub struct {
 	clusterPubSub
 
@@ -178,7 +178,7 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 	}
 }
 
-// learn notes by the first reply whether the node has sharded channels. If not, it sends the tried commands plainly.
+// learn notes whether the node has sharded channels, once. If not, it sends the tried commands plainly.
 func (p *shardedPubSub) learn(has sharding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

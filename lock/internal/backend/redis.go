@@ -361,7 +361,7 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 	return cmd.Result()
 }
 
-// Moved is called when a key wasn't where Node had it, or nobody answered there.
+// Moved makes go-redis look again where keys live. It is called when a key may have left the server that Node names.
 func (b *Redis) Moved(ctx context.Context) {
 	b.topology.Moved(ctx)
 	if b.renewTopology != nil {

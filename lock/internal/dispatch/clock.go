@@ -32,7 +32,8 @@ func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.seen, c.when, c.slack = seen, when, max(time.Since(when), 0)
 }
 
-// At returns the latest time that the server's clock can show at a local time; 0: unknown.
+// At returns the latest time that the server's clock can show at a local time, if both clocks run at one rate; 0:
+// unknown.
 func (c *Clock) At(local time.Time) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -285,7 +285,7 @@ var (
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 )
 
-// noteDeadline corrects the error of a call that failed because go-redis noticed the end of ctx before do did.
+// noteDeadline corrects the error of a call that failed because go-redis noticed the deadline of ctx before do did.
 func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
 	if errors.Is(c.err, context.DeadlineExceeded) && ctx.Err() != nil {
 		c.err = d.whyLeft(ctx, began, ErrNoReply)

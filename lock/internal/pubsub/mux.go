@@ -134,7 +134,7 @@ func (m *Mux) Recheck(channel string) {
 	}
 }
 
-// State reports whether any connection is wanted, and whether all wanted connections work.
+// State reports whether any connection is wanted and, if so, whether all wanted connections work.
 func (m *Mux) State() (wanted, connected bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

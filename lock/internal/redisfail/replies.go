@@ -70,7 +70,7 @@ var phrases = []struct {
 	{"unknown command", permanent(telemetry.ErrorOther)}, // first, because it quotes the command
 	{"max number of clients", transient(telemetry.ErrorPool)},
 	{listening, transient(telemetry.ErrorPool)},                                // another connection will do
-	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: it has broken
+	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: the client has gone
 	{"killed by user with SCRIPT KILL", transient(telemetry.ErrorBusy)},        // possible only before a script writes
 	{"on a stale replica", transient(telemetry.ErrorLoading)},
 	{"while the cluster is down", transient(telemetry.ErrorClusterdown)},

@@ -52,7 +52,7 @@ import (
 // MaxTrust is the longest trust time. It is longer than the usual pauses of a primary.
 const MaxTrust = 3 * time.Second
 
-// UnsubscribeDelay is how long a client listens on its own channel after its last waiter has left without the lock.
+// UnsubscribeDelay is how long a client listens on its own channel after its last waiter has left: see Member.Lingers.
 const UnsubscribeDelay = time.Second
 
 // One release in wakeAllOneIn wakes all clients.
