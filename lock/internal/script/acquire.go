@@ -96,8 +96,9 @@ type AcquireReply struct {
 	Left  int64 // if granted by a semaphore: the number of permits that are left
 
 	Owner string // if not granted: the holder, or a waiting writer; "": unknown
-	// Remaining is the rest of the holder's lease, or of the place of a waiter that goes first; after a grant by a
-	// semaphore, of the lease that ends first. Negative: no lease will end.
+	// Remaining is the rest of the holder's lease, or of the place of a waiter that goes first. For a writer it is that
+	// of the longest lease; for a semaphore, also after a grant, that of the lease that ends first. Negative: no lease
+	// will end.
 	Remaining   time.Duration
 	Traceparent string // of the holder's acquire
 }

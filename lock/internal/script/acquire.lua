@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the lock: a hash of owner -> count, and of '@lockdog' -> '[+[~]]<token>[ <traceparent>]'. With '+' a release
 --          looks for waiters in KEYS[3], with '~' also in the queue of a FairMutex (see fair_acquire.lua)
--- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
+-- KEYS[2]  the lock's token counter; left out while the slot moves (then the token is TIME alone)
 -- KEYS[3]  the lock's wait set: a sorted set of the entries of waiting clients -> since when, µs; left out by a client
 --          without an entry. See next.lua
 -- ARGV[1]  owner
@@ -10,12 +10,12 @@
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
 -- ARGV[5]  only with KEYS[3]: the client's entry while this owner waits: '<tag>' if a release may only call the client;
---          '<tag> <time of trust, ms> <traceparent, or '-'> <owner>' if a release may grant it the lock
--- ARGV[6]  the server time in µs when the client began to wait, or last had the lock; 0 = now
+--          '<tag> <trust time, ms> <traceparent, or '-'> <owner>' if a release may grant it the lock
+-- ARGV[6]  the server time in µs when the client began to wait, or last got the lock; 0 = now
 -- ARGV[7]  the entry that the client had before; '' = the same, or none
 --
 -- Returns  now                                                granted, and the time is the token
---          {1, now, token}                                    granted; the clock was behind the last token
+--          {1, now, token}                                    granted; the clock wasn't past the last token
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
@@ -36,8 +36,8 @@ if #hash > 0 and not own then
     return alien
   end
   local left = redis.call('pttl', KEYS[1])
-  -- A holder without '@lockdog' is Redisson's: it wakes all. If a write is refused (a full Redis, an ACL), the call
-  -- goes on: the release then wakes all, too.
+  -- Without '@lockdog' it is a lock of Redisson's or a read-write lock, whose release doesn't read the wait set. If a
+  -- write is refused (a full Redis, an ACL), the call goes on: the release then wakes all waiters.
   local mark, fair = string.byte(meta, 1, 2)
   if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not foreignSet(KEYS[3])) then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
@@ -75,7 +75,7 @@ if type(set) == 'table' then -- an ACL may forbid PEXPIRE, and a lock without an
   redis.call('del', KEYS[1])
   return set
 end
-if KEYS[3] then -- when the client releases the lock, it adds an entry for its next waiter
+if KEYS[3] then -- the client waits no longer; its release may add an entry for its next waiter
   redis.pcall('zrem', KEYS[3], ARGV[5], ARGV[7])
 end
 if token == now then

@@ -3,8 +3,8 @@
 --
 -- KEYS  the keys of the operations, in the form of the arguments below
 -- ARGV  0, or the index in ARGV at which the keys begin instead of KEYS: in a cluster no command may have keys of
---       several slots. Then, for each script:
---         its name
+--       several slots. Then, for each group of operations of one script with as many keys and arguments:
+--         the script's name
 --         the number of its operations
 --         a letter for each key: '=' all operations have the same, '.' each has its own
 --         a letter for each argument

@@ -8,7 +8,8 @@ local refused -- the text of the server's error to a step that notifies waiters
 local nextClient, calledAt -- the tag of the client to call, and the time, as text
 local given -- the lock was granted to a waiter of another client, and taken back
 
--- settle updates the wait set. It is called after the release or the hand-over: if that fails, the set stays unchanged.
+-- settle updates the wait set. It is called once the lock was released, passed on, or found not to be the owner's: if a
+-- command fails before that, the set stays unchanged.
 local takeOut, add = ARGV[6] or '', ARGV[7] or ''
 local settle
 if takeOut ~= '' then

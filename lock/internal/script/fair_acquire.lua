@@ -1,7 +1,8 @@
--- Takes a free lock for one owner if no waiter is before it. Otherwise enters the queue and returns the lock's holder.
+-- Takes a free lock for one owner if no waiter is before it. Otherwise enters the queue, unless ARGV[5] is 0, and
+-- returns the lock's holder.
 --
 -- KEYS[1]  the lock: as for acquire.lua
--- KEYS[2]  the token counter of the lock's slot
+-- KEYS[2]  the lock's token counter
 -- KEYS[3]  the queue: a list of owners
 -- KEYS[4]  Redisson's deadlines: a sorted set of owner -> ms
 -- KEYS[5]  until when each waiter of ours counts as alive: a sorted set of owner -> ms
@@ -13,15 +14,15 @@
 -- ARGV[6]  the lock's channel; a waiter in the queue listens on that .. ':<owner>'
 -- ARGV[7]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  as acquire.lua. If the lock is free but another waiter is before the owner, the holder is '' and the
---          remaining time is that of the waiter's place
+-- Returns  as acquire.lua, but never a bare now. If the lock is free but another waiter is before the owner, the holder
+--          is '' and the remaining time is that of the waiter's place
 --
 -- Redisson doesn't know KEYS[5]. It removes a waiter whose deadline in KEYS[4] has passed, and at each grant to a
 -- waiter of its own it subtracts 300 s from all deadlines. So the deadline of a waiter of ours has 300 s extra for each
 -- waiter of Redisson's before it.
 --
--- With the mark '+~', any script that frees the lock looks at the queue. A grant by this script has the mark from the
--- start. A lock that a Mutex or a Multi holds gets the mark when a waiter of ours enters the queue.
+-- With the mark '+~', any script of ours that frees the lock looks at the queue. A grant by this script has the mark
+-- from the start. A lock that a Mutex or a Multi holds gets the mark when a waiter of ours enters the queue.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
@@ -100,7 +101,7 @@ if keep > 0 then
       redis.call('zadd', queue.deadlines, 0, ARGV[1])
       redis.call('zadd', queue.alive, 0, ARGV[1])
     end
-    if redis.call('pttl', queue.alive) < keep then -- after the longest place no waiter in it is alive
+    if redis.call('pttl', queue.alive) < keep then -- no waiter in it is alive after the longest place
       redis.call('pexpire', queue.alive, keep)
     end
     redis.call('zadd', queue.deadlines, number(ms + before * patience + keep), ARGV[1])
@@ -115,7 +116,7 @@ if keep > 0 then
     return redis.error_reply(refused)
   end
   lengthen(queue, ms)
-  -- If a full Redis refuses the mark, the call goes on: the waiter asks again.
+  -- If the mark is refused (by an ACL), the call goes on: the waiter asks again.
   if meta ~= '' and string.byte(meta, 2) ~= fairMark then
     redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == waitMark and string.sub(meta, 2) or meta))
   end

@@ -52,7 +52,7 @@ if waits then
   redis.call('zrem', queue.deadlines, ARGV[1])
 end
 after(finish)
-if wake and not waits then -- the lock's key was deleted, and no waiter was notified
+if wake and not waits then -- the lock's key may have been deleted, or have expired, without a message
   tell(ARGV[3], ARGV[2], '0')
 end
 return {0, now, taken}

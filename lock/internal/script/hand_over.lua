@@ -1,8 +1,8 @@
--- Gives the lock to a waiter of the same client if no other process waits (see near.lua). Otherwise release.lua
+-- Gives the lock to a waiter of the same client if no other process waits (see near.lua). If it doesn't, release.lua
 -- follows.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the token counter of the lock's slot
+-- KEYS[2]  the lock's token counter
 -- ARGV[1..8]  see release.lua
 -- ARGV[9]  next owner
 -- ARGV[10] next owner's lease, ms
@@ -11,7 +11,7 @@
 -- ARGV[13] see near.lua
 --
 -- Returns  now              handed over, and the time is the token
---          {2, now, token}  handed over; the clock was behind the last token
+--          {2, now, token}  handed over; the clock wasn't past the last token
 --          or what release.lua returns
 if not late(ARGV[11]) then
   local token = give(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])

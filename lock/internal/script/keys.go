@@ -11,8 +11,8 @@ import (
 // fencePart follows the key prefix in the name of a token counter.
 const fencePart = "lockdog:fence:"
 
-// Reserved are the parts of names that mark the keys in which lockdog and Redisson keep the state of a lock or a slot.
-// A lock with such a name could overwrite another lock's state. A part is reserved anywhere in a name: with another
+// Reserved are the parts of names that mark the keys in which lockdog and Redisson keep the state of a lock, a slot or
+// a client. A lock with such a name could overwrite that state. A part is reserved anywhere in a name: with another
 // client's key prefix before it, the name may be such a key.
 //
 // "{name}:timeout", the key of a Semaphore's permits, isn't reserved. Programs use such names for locks, and no kind of

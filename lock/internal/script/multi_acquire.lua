@@ -1,7 +1,7 @@
 -- Takes several free locks, each for its own owner. If one is held, takes none and returns the holder.
 --
 -- KEYS[2i-1]    the i-th lock: as for acquire.lua
--- KEYS[2i]      the token counter of its slot; locks may share one
+-- KEYS[2i]      its token counter; locks may share one
 -- ARGV[1]       lease of all of them, ms
 -- ARGV[2]       not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[2i+1]    owner of the i-th lock

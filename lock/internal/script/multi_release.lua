@@ -12,7 +12,8 @@
 --          2          somebody else's
 --          text       the error's text
 --
--- All keys are used by pcall: an error at one lock doesn't stop the release of the others.
+-- All keys are used by pcall: an error at one lock doesn't stop the release of the others, except a replica's: see
+-- demoted.lua.
 local out = {now}
 
 local function release(key, owner, channel)

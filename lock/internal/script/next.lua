@@ -5,14 +5,14 @@
 -- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries:
 -- with more, a client waits that has no entry; with fewer, a client of the set isn't subscribed any more. Otherwise all
 -- are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works if they can't be used
--- (an ACL, a slot that moves): without the set it wakes all, without the counter it calls the client. Neither is
--- created here: the slot may be moving to this node, and the key may not have arrived yet.
+-- (an ACL, a slot that moves): without the set it wakes all, without the counter it calls the client. If one is
+-- missing, it isn't created: the slot may be moving to this node, and the key may not have arrived yet.
 --
--- The grant lasts for the short time of trust in the waiter's entry. Its message on <channel>:<tag> is
+-- The grant lasts for the short trust time in the waiter's entry. Its message on <channel>:<tag> is
 --   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>
--- The message to the others, if there is one, is '-<tag>': they ask when the time of trust is over. A client that began
--- to wait, or last had the lock, longer ago than the time of trust is called instead: it may have been stopped since,
--- and a grant to it would keep the lock from the others for that time.
+-- The message to the others, if there is one, is '-<tag>': they ask when the trust time is over. A client whose score
+-- is older than the trust time is called instead: it may have been stopped since, and a grant to it would keep the lock
+-- from the others for that time.
 --
 -- The subscriber of <channel>:<tag> is counted before the grant, not by the message: a sharded message also reaches
 -- subscribers at the shard's replicas, which aren't counted, and a client that gets the message believes it.

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the counter: a number; absent = 0
 -- KEYS[2]  the owner's receipt: exists once the change was made
--- KEYS[..] after the script's other keys: receipts that aren't needed any more. They are deleted
+-- KEYS[..] after the script's other keys: receipts that aren't needed any more. They are deleted with the change
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded

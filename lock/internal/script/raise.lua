@@ -1,7 +1,7 @@
 -- Raises the token of a lock on one node of a quorum to the largest token that any node gave.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the token counter of its slot
+-- KEYS[2]  its token counter
 -- ARGV[1]  owner
 -- ARGV[2]  token
 -- ARGV[3]  traceparent of the acquiring span, '' = none

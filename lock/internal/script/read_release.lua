@@ -14,7 +14,7 @@ end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   local taken = redis.call('exists', KEYS[1])
   redis.pcall('del', KEYS[5])
-  if taken == 0 then -- the lock's key was deleted, and no waiter was notified
+  if taken == 0 then -- the lock's key may have been deleted, or have expired, without a message
     tell(ARGV[3], ARGV[2], '0')
   end
   return {0, now, taken}

@@ -123,7 +123,7 @@ type ReleaseArgs struct {
 
 	Wake    Wake          // Mutex
 	NumSub  string        // Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Entries Entries       // Mutex: Add is the entry of this client's next waiter; it is added if other clients wait
+	Entries Entries       // Mutex: Add is the entry of this client's next waiter; added if another client is chosen
 	Next    Next          // HandOver
 	Amount  int           // counter: the change, or the new value
 	Spent   []string      // counter: receipts to delete
@@ -165,10 +165,10 @@ func (s *Releaser) Args(r *Request, a ReleaseArgs) {
 // ReleaseReply is the reply of a script that releases a lock, or changes a counter.
 type ReleaseReply struct {
 	Outcome  Outcome
-	Late     bool  // the call came after its not-after, and wrote nothing
+	Late     bool  // the call came after its not-after, and wrote nothing; Outcome isn't set then
 	Now      int64 // Redis's time, µs; 0 if it isn't in the reply
 	Token    int64 // if handed over: the waiter's
-	Refused  error // released, but the server refused to notify waiters
+	Refused  error // released, but the server refused a step that follows, such as a message to waiters
 	PassedOn bool  // released, and granted to a waiter of another client: see RemoteGrant
 
 	OthersWait bool // another client waits: it was called, or it goes on waiting after a hand-over in this process
@@ -181,7 +181,7 @@ type Outcome uint8
 const (
 	Done       Outcome = iota // released or retained, or the counter was changed
 	HandedOver                // to a waiter of this client
-	Missing                   // the lock isn't the owner's any more, and nobody else's
+	Missing                   // the lock isn't the owner's any more, and nobody else's; or a counter may not be changed
 	Taken                     // the lock is another owner's
 )
 

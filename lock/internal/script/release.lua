@@ -4,10 +4,10 @@
 -- ARGV[1]  owner
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded: the PUBSUB subcommand that counts subscribers
--- ARGV[4]  0 = wake all waiting clients, 1 = wake one if possible, and publish that for the others, 2 = only wake one
--- ARGV[5]  the token counter of the lock's slot, '' = don't grant the lock to a waiter
--- ARGV[6]  an entry to remove from the wait set, '' = none; if it is ARGV[7], it stays if others wait
--- ARGV[7]  the entry for the next waiter of this client, which is added if others wait; '' = none
+-- ARGV[4]  0 = wake all waiting clients, 1 = wake one if possible, and tell the others so, 2 = wake one if possible
+-- ARGV[5]  the lock's token counter, '' = don't grant the lock to a waiter
+-- ARGV[6]  an entry to remove from the wait set, '' = none; if it is ARGV[7], it stays if another client is chosen
+-- ARGV[7]  the entry for the next waiter of this client, which is added if another client is chosen; '' = none
 -- ARGV[8]  how long the wait set is kept for that waiter, ms. ARGV[6..8] may be left out
 --
 -- Returns  1              released and published
@@ -18,7 +18,7 @@
 --
 -- To wake all, '0' is published. To call the client that has waited longest, the time is published on its channel,
 -- <channel>:<tag>, and with ARGV[4] = 1 the tag on the lock's channel: the others then wait a moment before they ask.
--- Redisson's waiters only know '0'.
+-- Redisson's waiters ignore tags.
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- changes nothing, but fails at a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])

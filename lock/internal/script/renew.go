@@ -103,7 +103,7 @@ func ParseRenew(reply any, n int) (RenewReply, error) {
 	return r, nil
 }
 
-// At returns the outcome of one lease. The error is a redisfail.ReplyError if the server refused a command.
+// At returns the outcome of one lease. The error is a redisfail.ReplyError if the result is the text of an error.
 func (r RenewReply) At(i int) (Renewal, error) {
 	switch v := r.results[i].(type) {
 	case int64:

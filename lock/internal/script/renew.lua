@@ -13,8 +13,9 @@
 -- Returns  {now, how many were renewed, n, result, ...}: for each lease that wasn't renewed its number, counted from 1
 --          over all sections, and 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text
 --
--- All keys are used by pcall: an error at one lock doesn't stop the renewal of the others. A lock is reported as gone
--- only after a write of its key that changes nothing: a replica, which may be behind or empty, refuses that.
+-- All keys are used by pcall: an error at one lock doesn't stop the renewal of the others, except a replica's: see
+-- demoted.lua. A lock is reported as gone only after a write of its key that changes nothing: a replica, which may be
+-- behind or empty, refuses that.
 local tooLate = late(ARGV[1])
 local run, argv = redis.pcall, ARGV
 
@@ -33,7 +34,7 @@ local function expire(kind, key, owner, lease, expiry)
   local mark = beside(key, owner .. ':rwlock_timeout:1')
   local set = run('pexpireat', mark, expiry)
   if set == 0 then
-    -- The mark was deleted; or the slot moves and the mark hasn't arrived yet. To create it here would stop the move.
+    -- The mark is gone, or the slot moves and the mark hasn't arrived yet. To create it here would stop the move.
     return {err = 'ERR the mark of the holder is missing'}
   elseif type(set) == 'table' then
     return set
@@ -87,7 +88,7 @@ local function renew(kind, key, owner, lease, expiry)
 end
 
 -- Nearly all leases are of kind '' and still held: two commands renew each of them. If one of the two doesn't return 1,
--- renew runs both again and finds out why, which is harmless. PEXPIREAT costs Redis less than PEXPIRE, which it would
+-- renew begins again and finds out why, which is harmless. PEXPIREAT costs Redis less than PEXPIRE, which it would
 -- rewrite as PEXPIREAT for its replicas.
 local out, n, at = {now, 0}, 0, 2
 while argv[at] do

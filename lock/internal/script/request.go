@@ -38,8 +38,8 @@ func (r *Request) Reset() {
 func (r *Request) Expires() bool { return r.notAfter > 0 }
 
 // SetNotAfter sets the not-after: the server time in µs after which the script must write nothing, except that
-// hand_over.lua may still release. 0, the first value, means unknown: there is no limit. The request must have a
-// not-after: see Expires.
+// hand_over.lua may still release, and write_acquire.lua remove dead holders. 0, the first value, means unknown: there
+// is no limit. The request must have a not-after: see Expires.
 func (r *Request) SetNotAfter(at int64) { r.Args[r.notAfter] = at }
 
 // addNotAfter adds the not-after as the next argument.

@@ -9,10 +9,10 @@
 -- ARGV[4]  how long the lock stays taken, ms
 --
 -- Returns  1              done and published
---          {1, 0, text}   done, but a message was refused with that error; waiters have timers
+--          {1, 0, text}   done, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 
--- wake notifies waiters. It returns the error's text if a message was refused.
+-- wake notifies waiters. It returns the error's text if a command was refused.
 local function wake()
   local refused, _, unheard
   if KEYS[3] then

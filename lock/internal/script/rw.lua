@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the lock: a hash of 'mode' -> 'read' or 'write', and of holder -> count. A writer's owner ends in ':write'.
 --          There is no '@lockdog': to Redisson every field but 'mode' is a holder
--- KEYS[2]  the token counter of the lock's slot
+-- KEYS[2]  the lock's token counter
 -- KEYS[3]  the waiting writers: a sorted set of owner -> end of its place, ms. While there is one, new readers wait
 -- KEYS[4]  when a writer last left while others waited, ms. Readers that waited before that don't wait for KEYS[3]
 -- KEYS[5]  the owner's mark, '<token>[ <traceparent>]': it lives as long as the owner's lease
@@ -174,8 +174,8 @@ local function lastTurn()
   return tonumber(last)
 end
 
--- gone notifies waiters that a writer has left, and sets KEYS[4] if there are any. It returns the error's text if a
--- command was refused.
+-- gone notifies waiters that a writer has left, or all holders have, and sets KEYS[4] if there are any. It returns the
+-- error's text if a command was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()

@@ -1,8 +1,9 @@
 // Package script has the Lua scripts, builds their calls and parses their replies. No other package depends on a
 // position in KEYS, in ARGV or in a reply.
 //
-// Each .lua file begins with its KEYS, ARGV and replies, or names the file that describes them. The other files are
-// fragments that scripts share. load puts them before the script; release and handOver also put some in the middle.
+// The file of each script begins with its KEYS, ARGV and replies, or names the file that describes them. The other .lua
+// files are fragments that scripts share. load puts them before the script; release and handOver also put some in the
+// middle.
 package script
 
 import (

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the number of permits that are left; absent = none
 -- KEYS[2]  the permits that are taken: a sorted set of owner -> end of its lease, ms
--- KEYS[3]  the token counter of the slot
+-- KEYS[3]  the semaphore's token counter
 -- ARGV[1]  owner, as 16 bytes
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
@@ -53,8 +53,8 @@ local function remaining()
   return math.max(at - ms, 0)
 end
 
--- take makes the changes, those that can be undone first. If it returns the error of a refused command, nothing has
--- changed.
+-- take makes the changes, those that can be undone first. If it returns the error of a refused command, the permits are
+-- as before.
 local function take(mine)
   local function undo(refused)
     if again then
@@ -64,7 +64,7 @@ local function take(mine)
     end
     return refused
   end
-  if #over > 0 then -- no such member: if ZREM is refused, the script fails before a change
+  if #over > 0 then -- no such member: if ZREM is refused, the script fails before a permit changes
     redis.call('zrem', KEYS[2], '')
   end
   if mine then

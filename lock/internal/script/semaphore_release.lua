@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the number of permits that are left
 -- KEYS[2]  the permits that are taken: a sorted set of owner -> end of its lease, ms
--- KEYS[3]  the token counter of the slot: not used
+-- KEYS[3]  the semaphore's token counter: not used
 -- ARGV[1]  owner, as 16 bytes
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded

@@ -10,12 +10,12 @@ import (
 type Entries struct {
 	Add     string // see Entry; "": none
 	TakeOut string // the entry of an earlier waiter, or Add if a release may hand the lock over to its waiter; "": none
-	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last had the lock; 0: now
+	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
 
 // Entry returns the entry of a client in a wait set, by which a release may call the client. With a trust over 0, a
-// release may also grant the lock to the waiter with that owner, for the time of trust: see RemoteGrant.
+// release may also grant the lock to the waiter with that owner, for the trust time: see RemoteGrant.
 func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 	if trust <= 0 {
 		return tag

@@ -89,7 +89,7 @@ func WaitsReadArgs(r *Request, key string, owners []string) {
 // ParseWaitsRead returns how long ago the client refreshed its waits, and for each owner the text, "" for none.
 func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, err error) {
 	list, nums, err := ints(reply, 1)
-	if err != nil || len(list) > 1+owners { // fewer: Lua may drop nils at the end
+	if err != nil || len(list) > 1+owners { // fewer: nils at the end may be left out
 		return 0, nil, unreadable(reply)
 	}
 	texts = make([]string, owners)

@@ -2,12 +2,12 @@
 --
 -- ARGV[1]  owner; it ends in ':write'
 -- ARGV[2]  lease, ms
--- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[3]  not-after: the server time in µs after which this call must only remove the dead; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
 -- ARGV[5]  how long the caller's place in KEYS[3] lasts without another call, ms; 0 = it doesn't wait
 --
 -- Returns  {1, now, token}                                  granted
---          {0, now, remaining ms, holder, its mark or ''}   held by others, of whom one is named
+--          {0, now, remaining ms, holder, its mark or ''}   held by others; remaining = of their longest lease
 --          {2, now}                                         came too late, wrote nothing
 --
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again.

@@ -31,7 +31,7 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
   return refused and {1, now, refused} or {1, now}
 end
 local taken = redis.call('exists', KEYS[1])
-if taken == 0 then -- the lock's key was deleted, and no waiter was notified
+if taken == 0 then -- the lock's key may have been deleted, or have expired, without a message
   tell(ARGV[3], ARGV[2], '1')
 end
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
