@@ -3,7 +3,7 @@
 --
 -- KEYS  the keys of the operations, in the form of the arguments below
 -- ARGV  0, or the index in ARGV at which the keys begin instead of KEYS: in a cluster no command may have keys of
---       several slots. Then, for each group of operations of one script with as many keys and arguments:
+--       several slots. Then, for each group of operations with the same script and numbers of keys and arguments:
 --         the script's name
 --         the number of its operations
 --         a letter for each key: '=' all operations have the same, '.' each has its own

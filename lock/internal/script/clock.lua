@@ -1,4 +1,4 @@
--- The server's time in µs, as a number and as text: Lua's tostring would round it. It is read once per script.
+-- The server's time in µs, as a number and as text: Lua's tostring would round it.
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 local nowText = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))

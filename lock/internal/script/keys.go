@@ -69,8 +69,8 @@ func ReceiptKey(key, owner string) string { return suffixed(key, "lockdog_receip
 // JavaCounter returns the key of the counter from which Redisson draws the tokens of a lock.
 func JavaCounter(key string) string { return prefixed("redisson_lock_token", key) }
 
-// FenceKey returns the key of the counter from which a lock draws its tokens. There is one per slot: so the number of
-// counters is bounded, and a script may use both the lock and its counter.
+// FenceKey returns the key of the counter from which a lock draws its tokens, unless that is JavaCounter. There is one
+// per slot: so the number of counters is bounded, and a script may use both the lock and its counter.
 func FenceKey(prefix, key string) string {
 	return prefix + fencePart + "{" + hashslot.Tag(hashslot.Of(key)) + "}"
 }
