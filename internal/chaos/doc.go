@@ -6,13 +6,13 @@
 // with either of go-redis's clients for them; a Cluster of 3+3; three servers under a Quorum), the kind of lock
 // (kinds_test.go), what the clients do, and which faults come when. CHAOS_SEED=s CHAOS_RUNS=1 repeats the same faults
 // at the same times; their effect depends on the machine. A run with a violation prints its seed and what happened
-// around the violation, and writes the whole history and its schedule to bin/chaos. The schedules in testdata/schedules
-// are run first, unless CHAOS_SEED is set.
+// around the first violation, and writes the whole history and its schedule to bin/chaos. The schedules in
+// testdata/schedules are run first, unless CHAOS_SEED or a flag chooses the runs.
 //
-// The clients are processes: this test binary, started again. Each has a lock.Client, takes locks, takes some locks
-// away with ForceUnlock, and writes to a store in the parent while it holds locks. The store checks tokens. All
-// processes read the same clock, the machine's monotonic clock. Meanwhile the parent reads from Redis, without a proxy,
-// who holds the locks: a lock that nobody holds or asks for must not remain there, nor appear.
+// The clients are processes: this test binary, started again. Each has a lock.Client (for a Quorum three), takes locks,
+// takes some locks away with ForceUnlock, and writes to a store in the parent while it holds locks. The store checks
+// tokens. All processes read the same clock, the machine's monotonic clock. Meanwhile the parent reads from Redis,
+// without a proxy, who holds the locks: a lock that nobody holds or asks for must not remain there, nor appear.
 //
 // Network faults come from the proxy of internal/redistest, not from toxiproxy, which sees only bytes. Our proxy sees
 // requests and replies. So it can drop the reply to one script, deliver a request after its sender has given up, or
@@ -22,10 +22,10 @@
 //
 // A failover may lose a grant. That excuses two holders, until the deadline that the first one had when its process
 // moved to the new primary. The faults of faults_stale_test.go keep an old primary running for longer than that, with
-// leases of 2 to 30 s. A renewal that the old primary accepts after that excuses nothing. It is cut off from the
-// Sentinels and from its replica by revoking the rights of the user with which these log in, so the clients still reach
-// it. In a Cluster it is only stopped, because a primary that is cut off from the other nodes refuses all commands by
-// itself.
+// leases of 2 to 30 s. A renewal that the old primary accepts after that excuses nothing. With Sentinels it is
+// stopped, or cut off from them and from its replica, or both. To cut it off, the rights of the user with which these
+// log in are revoked, so the clients still reach it. In a Cluster it is only stopped, because a primary that is cut off
+// from the other nodes refuses all commands by itself.
 //
 // It needs Linux, a redis-server and a C compiler. If one is missing, the test fails. Because of the build tag chaos it
 // isn't part of `go test ./...`.

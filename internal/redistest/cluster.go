@@ -25,7 +25,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with
-// the test. The options apply to all nodes. A node that is only slow doesn't count as down: see [Cluster.Notice].
+// the test. The options apply to all nodes, except those in [OnNode]. A node that is only slow doesn't count as down:
+// see [Cluster.Notice].
 func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluster {
 	tb.Helper()
 	cfg := newConfig(append([]Option{
@@ -279,14 +280,15 @@ func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 }
 
 // Failover orders a failover from old, the slot's primary, to one of its replicas, and waits for it. old must be
-// healthy. On a busy machine a replica may give up after 5 s; then Failover orders it again.
+// healthy. On a busy machine a replica may give up after 5 s; then Failover orders it again. Like AwaitFailover it
+// calls Notice.
 func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	tb.Helper()
 	var ordered time.Time
 	c.awaitFailover(tb, slot, old, func() {
 		if time.Since(ordered) > orderAgain {
 			ordered = time.Now()
-			// The error is ignored: if the order fails, the failover doesn't happen, which is noticed below.
+			// The error is ignored: if the order fails, the failover doesn't happen, which awaitFailover notices.
 			_ = replica.admin.Do(context.Background(), "CLUSTER", "FAILOVER").Err()
 		}
 	})

@@ -44,7 +44,7 @@ func PubSubBefore7(on bool) Option {
 	return func(c *config) { c.before7 = on }
 }
 
-// OnNode applies options only to the i-th of [Cluster.Nodes].
+// OnNode applies options only to Nodes[i] of a [Cluster].
 func OnNode(i int, opts ...Option) Option {
 	return func(c *config) {
 		c.onNode = append(c.onNode, func(node int, c *config) {

@@ -22,8 +22,8 @@ import (
 // The commands that start a connection, HELLO and CLIENT, are always answered, whatever Pause and the rules of proxies
 // say. go-redis holds a mutex during them, and a bubble's clock stands still while a goroutine waits for a mutex.
 //
-// For the same reason no goroutine in a bubble may wait for a connection of a pool. A client with such a wait fails the
-// test.
+// No goroutine in a bubble may wait for a connection of a pool: see [fakeredis.Options]. A client of [Fake.Client] with
+// such a wait fails the test.
 type Fake struct {
 	mini *fakeredis.Server
 	addr string
@@ -99,7 +99,7 @@ func (f *Fake) execute(p *server.Peer, cmd string, args ...string) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.executed[strings.ToLower(cmd)]++
-	if cmd == "WAIT" { // miniredis lacks it. There are no replicas
+	if cmd == "WAIT" { // there are no replicas
 		p.WriteInt(0)
 		return true
 	}
@@ -132,8 +132,8 @@ func (f *Fake) Universal() *redis.UniversalOptions {
 
 func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }
 
-// Client returns a client that doesn't retry. Otherwise it has go-redis's defaults, except for what the functions
-// change, such as the address to that of a proxy. It is closed when the test ends.
+// Client returns a client with [fakeredis.Options], except for what the functions change, such as the address to that
+// of a proxy. It is closed when the test ends.
 func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	c := newClient(tb, f.Universal(), change)
@@ -151,7 +151,7 @@ func (f *Fake) Prefix() string { return "" }
 // Keys returns the existing keys, unsorted.
 func (f *Fake) Keys(testing.TB) []string { return f.mini.Keys() }
 
-// Commands returns what was executed since StartFake, including commands of scripts.
+// Commands returns what was executed since StartFake, including commands of scripts, but not what SetRefusal refused.
 func (f *Fake) Commands(testing.TB) Commands {
 	f.mu.Lock()
 	defer f.mu.Unlock()

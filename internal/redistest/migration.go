@@ -9,8 +9,8 @@ import (
 )
 
 // Migration is the move of one hash slot from one primary to another. A test can stay in each state as long as it
-// wants. Before MoveKeys the source answers ASK for keys that it doesn't have. If only some keys of a multi-key command
-// have moved, both answer TRYAGAIN. After Finish the source answers MOVED.
+// wants. From the start the source answers ASK for keys that it doesn't have. If only some keys of a multi-key command
+// have moved, both answer TRYAGAIN (the target after ASKING). After Finish the source answers MOVED.
 type Migration struct {
 	cluster  *Cluster
 	slot     int
@@ -62,8 +62,7 @@ func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 	}
 }
 
-// Finish moves the remaining keys and hands the slot over. After that the
-// old owner answers MOVED.
+// Finish moves the remaining keys and hands the slot over.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
 	m.MoveKeys(tb)

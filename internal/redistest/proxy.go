@@ -124,8 +124,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Refuse makes the kernel refuse new connections (ECONNREFUSED). Existing
-// connections continue.
+// Refuse makes new connections fail with ECONNREFUSED. Existing connections continue.
 func (p *Proxy) Refuse(tb testing.TB) {
 	tb.Helper()
 	if err := p.closeListener(); err != nil {

@@ -57,8 +57,9 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 }
 
 // pace sets how often the Sentinels check and publish, in ms. By default they find each other and the replicas only
-// after two to ten seconds. But a Sentinel demotes a promoted replica again if it doesn't hear of the promotion within
-// four publish periods, and promotes no replica that it hasn't seen for three check periods.
+// after two to ten seconds. With short periods failovers fail: a Sentinel demotes a promoted replica again if it
+// doesn't hear of the promotion within four publish periods, and promotes no replica that it hasn't seen for three
+// check periods.
 func (s *Sentinel) pace(tb testing.TB, info, ping, publish string) {
 	tb.Helper()
 	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {

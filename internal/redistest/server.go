@@ -89,7 +89,7 @@ func startOnFreePort(bin string, cfg config) (*Server, error) {
 		Password: cfg.adminPassword,
 		// One connection with a short start: tests look at the counts of commands, which should include few of ours.
 		PoolSize:        1,
-		ReadTimeout:     patience, // what is sent twice counts once
+		ReadTimeout:     patience, // go-redis repeats a command after a timeout, but own counts it once
 		Protocol:        2,
 		DisableIdentity: true,
 	})

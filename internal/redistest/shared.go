@@ -33,8 +33,8 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	goleak.VerifyTestMain(runner{m, opts}, opts...)
 }
 
-// FailoverClusterLeak makes goleak ignore what go-redis leaves behind when a client of NewFailoverClusterClient is
-// closed: its subscription at a Sentinel. lockdog doesn't run these functions.
+// FailoverClusterLeak returns options by which goleak ignores what go-redis leaves behind when a client of
+// NewFailoverClusterClient is closed: its subscription at a Sentinel. lockdog doesn't run these functions.
 func FailoverClusterLeak() []goleak.Option {
 	var all []goleak.Option
 	for _, f := range []string{

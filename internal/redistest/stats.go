@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// adminContext is that of each command that this package itself sends.
+// adminContext returns a ctx for commands that this package itself sends. It ends after patience.
 func adminContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
 
-// Commands counts executed commands by lower-case name; a subcommand is written
-// "config|get". Redis counts commands that ran inside Lua too.
+// Commands counts executed commands by lower-case name, those of scripts too. Redis 7 and newer count each subcommand
+// by itself, as "config|get"; older servers and a [Fake] count it as "config".
 type Commands map[string]int64
 
 // Total returns the number of commands of all names.

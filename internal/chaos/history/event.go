@@ -30,7 +30,7 @@ const (
 	Renewed = "renewed" // the lease's deadline was seen to have moved to Until
 	Overdue = "overdue" // the lease's Context says that it is live, although its deadline was Until
 	Dead    = "dead"    // the lease's Context was seen to have ended because of Why
-	Freeing = "freeing" // a call of Release begins
+	Freeing = "freeing" // a call of Release begins; Why: how the lease had ended before, if it had
 	Freed   = "freed"   // Release has returned Why
 	Over    = "over"    // the lease itself has ended: Why
 	Write   = "write"   // a write to the store with Token; Why: WhyStale if the store refused it
@@ -46,9 +46,9 @@ const (
 	Forced   = "forced"  // ForceUnlock of Name, which began at Since, has returned: Why is WhyYes, WhyNo, or the error
 	Counted  = "counted" // a count-down of the latch Name begins; there are Room in all
 	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left or held, of Room in all
-	Peek     = "peek"    // Redis was read between Since and At; Owners held Name
-	// Unclear: a request that may take the lock for Owner was given up, or a later request was answered; Delay: how
-	// long it may still be executed
+	Peek     = "peek"    // Redis was read between Since and At; the owners whose GrantID is in Owners held Name
+	// Unclear: a request that may take the lock for the owner with the GrantID Owner was given up, or a later request
+	// was answered; Delay: how long it may still be executed; Why: there is no limit for that
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections: Counts
 	Note    = "note"   // only for the reader
@@ -108,12 +108,12 @@ type Event struct {
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
 	Names  []string      `json:"ns,omitempty"`     // all names of the call, if there are several
 	Shared bool          `json:"shared,omitempty"` // others may hold it too, with smaller and with larger tokens
-	// Apart: the call is for a number, not for a lock. Then calls don't say who holds leases.
+	// Apart: the call is Acquire or TryAcquire of an UnleasedSemaphore, or Wait of a Latch. These grant no lease.
 	Apart bool   `json:"apart,omitempty"`
 	Whole bool   `json:"whole,omitempty"` // the call is for a composite lock, whose members have leases too
 	Nest  string `json:"nest,omitempty"`  // the worker holds another lock during the call: see NestOrdered
 
-	// For a grant and for writes.
+	// For a grant, a write, and the kinds of events that name these fields.
 	Owner  string           `json:"o,omitempty"`
 	Token  int64            `json:"k,omitempty"`
 	Tokens map[string]int64 `json:"ks,omitempty"` // by name, if there are several
@@ -122,7 +122,7 @@ type Event struct {
 	Until  Time             `json:"until,omitempty"`
 	Since  Time             `json:"since,omitempty"`
 	Delay  time.Duration    `json:"d,omitempty"`
-	Last   int64            `json:"last,omitempty"` // the largest token the store has seen
+	Last   int64            `json:"last,omitempty"` // the largest token of the name that the store had accepted before
 
 	// For a fault: what Redis doesn't guarantee during it.
 	Loses bool `json:"loses,omitempty"` // writes may be lost, or done where nobody will see them
@@ -140,7 +140,7 @@ type Ended struct {
 	Owner string `json:"o"`
 	End   string `json:"end"`
 	Why   string `json:"why,omitempty"`
-	// It was a member of a composite lease, or was granted too late to be a member. Not set if it was released.
+	// It was a member of a composite lease, or was granted too late to be a member. Not set if a Multi released it.
 	Member bool `json:"m,omitempty"`
 }
 

@@ -78,15 +78,16 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 }
 
 // mayFall reports whether a token may be smaller than an earlier one by this much. That takes two things: Redis lost
-// the largest token, as the next one is larger than that whatever the clock says; and the servers' time went back, by
-// at least as much.
+// the largest token (otherwise the next one is larger, whatever the clock says), and the servers' time went back by at
+// least as much.
 func (h *History) mayFall(by int64) bool {
 	return h.Back && h.Lost && time.Duration(by)*time.Microsecond <= h.Behind
 }
 
 // Tokens checks that a grant's token is larger than those of all earlier grants of the name. No two tokens are equal. A
-// call that returned before another call began has the smaller token. So has a lease that was over before another lease
-// began, unless Redis lost writes: then two servers may have granted locks.
+// call that returned before another call began has the smaller token, except as in mayFall. So has a lease that was
+// over before another lease began, unless there was a ForceUnlock, or Redis lost writes: then two servers may have
+// granted locks.
 func Tokens(h *History) (found []Violation) {
 	for name, ops := range h.byName() {
 		if ops[0].Call.Kind == KindSemaphore {

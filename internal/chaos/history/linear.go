@@ -19,7 +19,7 @@ type step struct {
 	token  int64
 	fall   int64 // by how much the token may be smaller than the previous one
 	force  bool  // all holders are removed from the room
-	forgot bool  // Redis may have forgotten everything that it had granted before
+	forgot bool  // Redis, or a ForceUnlock that isn't Sure, may have removed everything that was granted before
 }
 
 // room is the state of a lock.
@@ -47,7 +47,7 @@ var lockModel = porcupine.Model{
 				r.used -= s.weight
 				slices.Sort(r.in[:])
 			}
-			return true, r // if i < 0, Redis forgot the grant before
+			return true, r // if i < 0, the grant was forgotten or forced away before
 		}
 		if s.forgot {
 			r.in, r.used = [roomHolds]int{}, 0

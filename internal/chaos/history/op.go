@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Op is one call of Lock or TryLock, and its lease. A zero Time means that the event wasn't seen.
+// Op is one call of Lock or TryLock, and its lease, or one call with Event.Apart. A zero Time means that the event
+// wasn't seen.
 type Op struct {
 	Call         Event
 	Returned     Time

@@ -87,7 +87,7 @@ func (h *History) does(p int, such func(call Event) bool) bool {
 // membersOf corrects want for composite locks. expected counts each of them as one lock. This adds the spans of
 // members, and the ends of the composites: Client.Recent has only the members'.
 func membersOf(h *History, p int, want map[string]float64) {
-	// Their number isn't known: members that weren't granted, or were lost, have them too.
+	// The number of these spans isn't known: members that weren't granted, or were lost, have them too.
 	for _, span := range []string{"acquire", "release"} {
 		delete(want, Labeled(CountSpans, span))
 	}
