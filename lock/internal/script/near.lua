@@ -1,7 +1,7 @@
 -- near is true if the lock may go to a waiter of the same client: no other process waits, and nobody waits for a
 -- FairMutex. Needs entry.lua.
 --
--- ARGV[13]  how many of the channel's subscribers are this client's, 0 or 1; any others are of other processes
+-- ARGV[13]  how many of the channel's subscribers are this client's, 0 or 1; any others are of other clients
 local near = false
 if found[1] and not fairWaits then
   listening = redis.pcall('pubsub', ARGV[3], channel)[2] -- nil if refused: next.lua then counts again for the error
