@@ -36,7 +36,6 @@ var badNameTable = []badLock{
 	{name: "a}b", says: []string{"a}b", "{tag}"}},
 	{name: "{}", says: []string{"{}", "{tag}"}},
 	{name: "}{", says: []string{"}{", "{tag}"}},
-	{name: "{job}", says: []string{`"{job}"`, `"job"`, "{job}:lock"}},
 	reserved("lockdog:fence:{27923}", "lockdog:fence:"),
 	reserved("app:lockdog:fence:{0}", "lockdog:fence:"), // of a client with another prefix
 	reserved("lockdog_wait:{job}", "lockdog_wait:"),

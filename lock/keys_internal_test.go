@@ -2,6 +2,7 @@ package lock
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/lockdog/lockdog/internal/hashslot"
@@ -67,6 +68,9 @@ func TestBracesGiveOneTag(t *testing.T) {
 		"{": "-", "}": "-", "{}": "-", "{job}": "-", "{}{a}": "-", "a{b": "-", "a}b": "-", "}{": "-",
 	} {
 		err := checkName(name)
+		if name == "{job}" && (err == nil || !strings.Contains(err.Error(), `use "job", or add to it, as in "{job}:lock"`)) {
+			t.Errorf("%q: %v", name, err)
+		}
 		if (tag == "-") != errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
