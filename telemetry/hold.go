@@ -70,7 +70,7 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 const (
 	// heldLength isn't 0, because Jaeger warns about spans of length 0.
 	heldLength = time.Nanosecond
-	// markLength is longer: Jaeger's adjustment of clock skew moves a child that is shorter than its parent into the
+	// markLength is longer: Jaeger's adjustment of clock skew moves a child that isn't longer than its parent into the
 	// parent.
 	markLength = time.Microsecond
 )

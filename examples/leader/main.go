@@ -44,7 +44,7 @@ func serve(
 		terms <- term{id, leader.Token(ctx)}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx) // Run campaigns again, unless its own ctx has ended
+			return context.Cause(ctx) // Run campaigns again, unless its own ctx has ended or the client is closed
 		case <-resign:
 			return nil // Run releases the lock, and returns
 		}

@@ -63,7 +63,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the whole program. It returns the exit code when ctx has ended.
+// run is the whole program. It returns the exit code: once ctx has ended, or earlier after -h or an error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fail := func(code int, err error) int {
 		_, _ = fmt.Fprintln(stderr, "orders:", err)

@@ -12,7 +12,8 @@ type Row struct {
 	Commands string
 }
 
-// Mutex has the rules that every program needs. HELLO, AUTH and the like need no rule.
+// Mutex has the rules for a Mutex. For other kinds and options they are the base: see Others. HELLO, AUTH and the like
+// need no rule.
 var Mutex = Row{
 	ID: "mutex", Kind: "Mutex", Places: "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:*",
 	Commands: "+evalsha +eval +subscribe +unsubscribe +ping " + // sent by clients; scripts call the others

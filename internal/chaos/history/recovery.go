@@ -33,8 +33,8 @@ const (
 // so do go-redis's idle connections.
 const moreGoroutines = 24
 
-// Lag returns the longest time after the faults for which a client process, or a server, got no CPU because the machine
-// was busy.
+// Lag returns how late the machine may have made things after the faults: the longest time for which a client process
+// got no CPU, or the slowest answer of a server, whichever is longer.
 func (h *History) Lag() (longest time.Duration) {
 	for _, s := range h.Stats {
 		longest = max(longest, time.Duration(s.Counts[StatLag]), time.Duration(s.Counts[StatSlowest]))

@@ -19,7 +19,7 @@ type Stat struct {
 type Info struct {
 	At       time.Time       // by the server's clock
 	Commands map[string]Stat // by lower-case name, "client|setinfo" for subcommands
-	CPU      time.Duration   // of the whole process
+	CPU      time.Duration   // of the whole process; Servers.Look subtracts that of INFO
 	Version  string
 }
 

@@ -63,7 +63,8 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 	}
 }
 
-// Current implements PubSub: the channels have no other server.
+// Current implements PubSub. A single server always has all channels. With Sentinels, the connection is closed when
+// another primary is named: see followingPubSub.
 func (p *redisPubSub) Current(context.Context, []string) (leaving map[string]bool, err error) {
 	return leaving, nil
 }

@@ -3,8 +3,8 @@ package deadlock
 import "time"
 
 // budget limits the commands for long waits: each wait allows budgetStart commands when it becomes long, and budgetRate
-// a second from then on. A search waits for tokens, an urgent one at most until urgentPause after the last search.
-// Writes of the waits don't wait for tokens. So tokens may become negative.
+// a second from then on. A search begins when there is a token, an urgent one at most urgentPause after the last
+// search; it may then spend more than there are. Writing the waits doesn't wait for tokens. So they may become negative.
 type budget struct {
 	tokens float64   // commands
 	at     time.Time // of the last refill

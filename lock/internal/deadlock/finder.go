@@ -40,13 +40,13 @@ const (
 // for deadlocks that they are part of (see search). All work is done in passes, one at a time. A waiter that joins a
 // queue only starts a timer, if there is none:
 //
-//	      a waiter joins           its time, or Notified
+//	      a waiter joins        the timer fires, or Notified
 //	idle ────────────────▶ armed ───────────────────────▶ passing
 //	  ▲                      ▲                              │ │
 //	  │                      └───── otherwise ──────────────┘ │
 //	  └────────── no waiter, and no wait in Redis ────────────┘
 //
-// Close leads from each state to closed, and waits for the pass under way. Each pass reads the client's waits: the end
+// Close leads from each state to closed, waits for the pass under way, and removes the records. Each pass reads the client's waits: the end
 // of a wait isn't reported to the Finder.
 type Finder struct {
 	cfg    Config

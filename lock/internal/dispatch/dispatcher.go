@@ -171,7 +171,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 		return reply, err
 	}
 	reply.MayHaveRun = unowned // a worker may still have c
-	if mayWriteFor > 0 {       // it may have been sent, at the latest now
+	if mayWriteFor > 0 {       // if it was sent, or will be, its not-after was set before now: see runBatch
 		reply.LateWriteUntil = time.Now().Add(mayWriteFor + time.Duration(c.slack.Load()))
 	}
 	return reply, err

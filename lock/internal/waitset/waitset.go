@@ -114,7 +114,8 @@ type expiry struct {
 }
 
 // NewClient returns a Client. clock returns the clock of the server where a key lives; closing reports whether the
-// client is closing. slowed is called when the client begins to be slow, and its entries in wait sets must be replaced.
+// client is closing. slowed is called when the client begins to be slow (see noteSlow). It must replace the client's
+// entries in wait sets, so that releases only call the client.
 func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slowed func()) *Client {
 	return &Client{tag: newTag(), clock: clock, closing: closing, slowed: slowed, abandoned: make(map[string]Claim)}
 }

@@ -193,8 +193,8 @@ func ended(was Seen, began, at time.Time) Event {
 	if remaining < 0 {
 		return e
 	}
-	// Redis computed the remaining time between the start of that look and the moment was.At, so the end is between
-	// these:
+	// Redis computed the remaining time between was.began, the start of the look that read was, and was.At. So the end
+	// is between these:
 	earliest, latest := was.began.Add(remaining), was.At.Add(remaining)
 	switch {
 	case grant(&was) != holding{} && !was.Unseen && !was.shortened &&

@@ -38,7 +38,8 @@ const (
 	mostGroups = 3
 )
 
-// fixed is the number of lines that are always there: three of the header, the titles of the columns, and the keys.
+// fixed is the number of lines beside the locks, groups and events: three of the header, the titles of the columns
+// (which the help replaces), and the footer with the key bindings.
 const fixed = 5
 
 func (m Model) layout() layout {

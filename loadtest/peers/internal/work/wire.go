@@ -41,7 +41,7 @@ const (
 // Result is what one process has measured. The window is Config.Window. An operation that was running at its end
 // counts in All, but in no rate.
 type Result struct {
-	Seconds float64   `json:"seconds"` // the window
+	Seconds float64   `json:"seconds"` // the window, less if all ended earlier; for Loss the whole time
 	All     int64     `json:"all"`     // operations
 	Counts  []int64   `json:"counts"`  // operations in the window, by goroutine
 	Times   hist.Hist `json:"times"`   // of operations; for Shared only the waits
