@@ -68,7 +68,7 @@ func testGoReentry(t *testing.T, r *rig, k *kind) {
 
 // testRemaining compares what both sides say of leases that are not renewed, of each other's and of none.
 func testRemaining(t *testing.T, r *rig, k *kind) {
-	const fixed = 10 * time.Second
+	const fixed = 30 * time.Second
 	_, theirs := r.pair(t, k)
 	o := k.open(r.locks, t.Name(), lock.WithFixedLease(fixed))
 	agree := func(when string, low, high time.Duration) {
