@@ -99,6 +99,35 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
+// A lease that was granted by message is trusted for less than its length until its first renewal, and isn't about to expire for that.
+func TestGrantByMessageIsNotExpiring(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		holder, err := r.srv.NewClient().Mutex("job").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *lock.Lease, 1)
+		go func() {
+			l, _ := r.srv.Client().Mutex("job").Lock(context.Background())
+			got <- l
+		}()
+		time.Sleep(time.Second)
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l := <-got
+		r.held["job"] = l
+		if left := time.Until(l.Deadline()); left > 5*time.Second {
+			t.Fatalf("it is trusted for %v: no message has granted it", left)
+		}
+		if s := r.json("").Summary; s.Expiring != 0 || s.Held != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestNextOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := troubled(t)

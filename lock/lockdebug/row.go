@@ -22,7 +22,8 @@ const (
 	stateReleased = "released" // not shown
 )
 
-// expiryShare defines expiring: less than 1/expiryShare of the lease is left. A healthy renewal is never that late.
+// expiryShare defines expiring: less than 1/expiryShare of the lease is left. A healthy renewal is never that late. A
+// lease that a message granted is trusted for less at first, so younger leases than half a lease don't count.
 const expiryShare = 5
 
 // Ranks for sorting by trouble, the worst first.
@@ -90,7 +91,8 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 // lease returns the row of a lock that hasn't ended.
 func (v *view) lease(l *lock.LeaseInfo) *row {
 	r := v.part(l)
-	r.Reason, r.Expiring = string(l.Reason), l.State == lock.StateHeld && l.Deadline.Sub(v.now) < l.Lease/expiryShare
+	r.Reason = string(l.Reason)
+	r.Expiring = l.State == lock.StateHeld && l.Deadline.Sub(v.now) < l.Lease/expiryShare && v.now.Sub(l.Since) > l.Lease/2
 	switch {
 	case r.Failing, r.Expiring, r.State == stateLost:
 		r.rank = rankAtRisk
