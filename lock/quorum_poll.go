@@ -191,8 +191,8 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// formLease makes the lease from the votes of a majority, granted. in are all votes that have come. If clients that are
-// closing leave too few members, it returns nil, nil, and the votes of these clients in in are ErrClosed.
+// formLease makes the lease from the votes of a majority, granted. in are all votes that have come. If too few members
+// are left because clients close, it returns nil, nil. Then the votes of these clients in in are ErrClosed.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -214,7 +214,6 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	for _, v := range granted {
 		if !t.admit(cl, token, v) {
 			cl.dropPending()
-			in[slices.IndexFunc(in, func(of vote) bool { return of.node == v.node })].err = ErrClosed
 		}
 	}
 	if len(cl.all()) < need {
@@ -222,6 +221,11 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		for _, v := range granted { // startGrant has ended most of their acquires, and another poll may follow
 			t.acquires[v.node].Fail(telemetry.AcquireCanceled, ErrClosed)
 			t.startNodeAcquire(v.node)
+		}
+		for i, v := range in {
+			if v.Granted && t.m.locks[v.node].c.isClosing() {
+				in[i].err = ErrClosed
+			}
 		}
 		return nil, nil //nolint:nilnil // documented, and there is one caller
 	}
