@@ -92,7 +92,8 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 func (v *view) lease(l *lock.LeaseInfo) *row {
 	r := v.part(l)
 	r.Reason = string(l.Reason)
-	r.Expiring = l.State == lock.StateHeld && l.Deadline.Sub(v.now) < l.Lease/expiryShare && v.now.Sub(l.Since) > l.Lease/2
+	r.Expiring = l.State == lock.StateHeld &&
+		l.Deadline.Sub(v.now) < l.Lease/expiryShare && v.now.Sub(l.Since) > l.Lease/2
 	switch {
 	case r.Failing, r.Expiring, r.State == stateLost:
 		r.rank = rankAtRisk

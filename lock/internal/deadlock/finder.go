@@ -46,8 +46,8 @@ const (
 //	  │                      └───── otherwise ──────────────┘ │
 //	  └────────── no waiter, and no wait in Redis ────────────┘
 //
-// Close leads from each state to closed, waits for the pass under way, and removes the records. Each pass reads the client's waits: the end
-// of a wait isn't reported to the Finder.
+// Close leads from each state to closed, waits for the pass under way, and removes the records. Each pass reads the
+// client's waits: the end of a wait isn't reported to the Finder.
 type Finder struct {
 	cfg    Config
 	ctx    context.Context
