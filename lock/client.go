@@ -229,7 +229,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.grants.each(func(g *grant) { g.cancelForClose() }) // grants whose reply came after the first round
 	within(ctx, c.graph.Close)
 	c.awaitReleases(ctx)
-	c.waits.declineAll()
+	c.waits.giveBackAll()
 	c.grants.seal()
 	within(ctx, c.renewer.Close)
 	if n, names := c.unreleased(); n > 0 {

@@ -116,8 +116,8 @@ func (ws *waitQueues) outlived(cl *claim) {
 	ws.set.Abandon(cl)
 }
 
-// declineAll gives back what waiters that have left were granted, or may be, as the client closes.
-func (ws *waitQueues) declineAll() {
+// giveBackAll gives back what waiters that have left were granted, or may be, as the client closes.
+func (ws *waitQueues) giveBackAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.set.GiveBackAll()

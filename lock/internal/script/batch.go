@@ -10,9 +10,9 @@ var (
 	Batch = build("batch",
 		read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
 		"local operations = {}\n",
-		function("operations.acquire", "KEYS, ARGV", read("acquire")),
-		function("operations.release", "KEYS, ARGV", read("entry"), release()),
-		function("operations.hand_over", "KEYS, ARGV", handOver()),
+		function("operations.acquire", read("acquire")),
+		function("operations.release", read("entry"), release()),
+		function("operations.hand_over", handOver()),
 		read("batch"))
 )
 

@@ -21,9 +21,9 @@ var files embed.FS
 // wakeFair is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock has the mark '~'.
 var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
-// function returns Lua code that defines a function whose body is source.
-func function(name, parameters string, source ...string) string {
-	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
+// function returns Lua code that defines a function whose body is the source of a script, of KEYS and ARGV.
+func function(name string, source ...string) string {
+	return name + " = function(KEYS, ARGV)\n" + strings.Join(source, "") + "end\n"
 }
 
 // release returns the code that follows entry.lua in a release. shared are the fragments to put before next.lua: none
