@@ -46,6 +46,7 @@ type Call struct {
 	Script     *Script
 	SendSource bool   // send the source, because the server may not know the script
 	Fast       bool   // give up after Redis.FastTimeout, because nobody looks at ctx while the call runs
+	Stream     bool   // use the stream, if there is one: see Redis.OpenStream
 	Renew      bool   // use the connections reserved for renewals
 	Node       string // of a renewal: the node of its keys; ErrElsewhere if it has changed, unless NewRedis got renew
 	RouteKey   string // of a call without Keys: it runs where this key lives, and follows no redirection

@@ -24,6 +24,7 @@ type Redis struct {
 	fastTimeout time.Duration // see FastTimeout
 
 	limiting limiting
+	stream   *stream // nil: there can be none
 
 	renew         redis.UniversalClient // the program's client for renewals; nil: none
 	renewTopology topology              // its shape
@@ -67,7 +68,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		return nil, err
 	}
 	b := &Redis{rdb: rdb, timeout: timeout, pool: poolSize(rdb)}
-	b.topology = newTopology(rdb, &b.reserved)
+	b.topology, b.stream = newTopology(rdb, &b.reserved), newStream(rdb)
 	if renew != nil {
 		if _, err := readTimeout(renew); err != nil {
 			return nil, fmt.Errorf("the client given to WithRenewalClient: %w", err)
@@ -234,7 +235,11 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 		}
 	}
 	cmd := call.command(ctx, args)
-	if err := rdb.Process(ctx, cmd); err != nil {
+	process := rdb.Process
+	if call.Stream && b.stream != nil {
+		process = b.stream.process
+	}
+	if err := process(ctx, cmd); err != nil {
 		b.dropListening(ctx, rdb, call.routeKey(), err)
 		return nil, err
 	}
@@ -373,6 +378,17 @@ func (b *Redis) Moved(ctx context.Context) {
 // deadlines; 0: not even Timeout bounds it, because the client has several servers or a Limiter.
 func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
+// HasStream reports whether calls with Stream share a connection, on which they don't wait for each other's replies.
+// Otherwise they use the program's pool.
+func (b *Redis) HasStream() bool { return b.stream != nil && b.stream.current() != nil }
+
+// OpenStream begins to open that connection, unless there is one, or there can be none.
+func (b *Redis) OpenStream() {
+	if b.stream != nil {
+		b.stream.open()
+	}
+}
+
 // PoolSize returns how many connections the program's client may have to one server; 0: unknown.
 func (b *Redis) PoolSize() int { return b.pool }
 
@@ -382,6 +398,9 @@ func (b *Redis) Timeout() time.Duration { return b.timeout }
 // Close closes the clients that renewals use, but never the program's own. Callers close what Dedicated returned.
 func (b *Redis) Close() error {
 	b.close()
+	if b.stream != nil {
+		b.stream.close()
+	}
 	if b.renewTopology != nil {
 		b.renewTopology.close()
 	}

@@ -21,7 +21,9 @@ import (
 func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*Call) {
 	script.Pack(&w.batch, w.calls)
 	// The script counts as one command, with the purpose of the first call.
-	reply, err := d.Eval(ctx, w.calls[0].purpose, w.batch.Call(unnamed))
+	call := w.batch.Call(unnamed)
+	call.Stream = w.stream
+	reply, err := d.Eval(ctx, w.calls[0].purpose, call)
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {

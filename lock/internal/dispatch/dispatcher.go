@@ -4,7 +4,8 @@
 // A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise the call is
 // pending until a worker sends it in a batch, because a caller must leave when its ctx ends, and go-redis may wait
 // until ReadTimeout. A batch takes the calls that are pending when it is sent, maxBatch at most, in one round trip. How
-// many batches may be in flight depends on the round-trip time to the server: see rttEstimate.
+// many batches may be in flight depends on the round-trip time to the server: see rttEstimate. Far away they share a
+// connection of their own if they can: see backend.Redis.OpenStream.
 package dispatch
 
 import (
@@ -28,6 +29,8 @@ type Backend interface {
 	Moved(ctx context.Context)
 	Traits() backend.Traits
 	PoolSize() int
+	OpenStream()
+	HasStream() bool
 	FastTimeout() time.Duration
 	Eval(ctx context.Context, call backend.Call) (any, error)
 	EvalEach(ctx context.Context, calls []backend.Call) []backend.Result

@@ -26,6 +26,7 @@ type servers struct {
 	answer chan struct{}
 	rtt    time.Duration
 	pool   int
+	stream bool
 	ask    func(ctx context.Context, key string) error // learns which nodes there are; nil: they are known
 
 	asked atomic.Bool
@@ -34,6 +35,8 @@ type servers struct {
 	sent     []string // the keys of each call
 	inFlight int
 	most     int // in flight at a time
+	streamed int // calls for the stream
+	wanted   int // how often a stream was wanted
 }
 
 func (s *servers) Traits() backend.Traits {
@@ -61,11 +64,22 @@ func (s *servers) Node(key string) string {
 
 func (s *servers) PoolSize() int { return s.pool }
 
+func (s *servers) OpenStream() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted++
+}
+
+func (s *servers) HasStream() bool { return s.stream }
+
 func (s *servers) Eval(ctx context.Context, call backend.Call) (any, error) {
 	s.mu.Lock()
 	s.sent = append(s.sent, strings.Join(call.Keys, " "))
 	s.inFlight++
 	s.most = max(s.most, s.inFlight)
+	if call.Stream {
+		s.streamed++
+	}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()

@@ -9,6 +9,8 @@ const (
 	// batchTime is about how long Redis and this process work on a batch. In a round trip of n * batchTime, n more
 	// batches can be in flight without waiting for each other.
 	batchTime = 200 * time.Microsecond
+	// streamTime is used instead of batchTime where batches share a connection, on which one more batch costs less.
+	streamTime = 100 * time.Microsecond
 	// A longer round trip moves the estimate by 1/rttInertia of the difference.
 	rttInertia = 8
 )
@@ -29,8 +31,14 @@ func (e *rttEstimate) learn(took time.Duration, alone bool) {
 	}
 }
 
-// inFlightLimit returns how many batches of pending calls may be in flight. Half of a large pool stays free.
-func (e rttEstimate) inFlightLimit(poolSize int) int {
-	n := leastShared + int(time.Duration(e)/batchTime)
-	return max(min(n, poolSize/2, maxInFlight), leastShared)
+// isFar reports whether batches should share one connection. Nearby it would only cost them time.
+func (e rttEstimate) isFar() bool { return time.Duration(e) > time.Millisecond }
+
+// inFlightLimit returns how many batches of pending calls may be in flight. Half of a large pool stays free, unless the
+// batches share a connection of their own.
+func (e rttEstimate) inFlightLimit(poolSize int, stream bool) int {
+	if stream {
+		return min(leastShared+int(time.Duration(e)/streamTime), maxInFlight)
+	}
+	return max(min(leastShared+int(time.Duration(e)/batchTime), poolSize/2, maxInFlight), leastShared)
 }

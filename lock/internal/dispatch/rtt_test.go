@@ -39,20 +39,23 @@ func TestRTTEstimate(t *testing.T) {
 func TestInFlightLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		rtt   time.Duration
-		pool  int
-		limit int
+		rtt    time.Duration
+		pool   int
+		stream bool
+		limit  int
 	}{
-		{0, 1000, leastShared},
-		{100 * time.Microsecond, 1000, leastShared},
-		{300 * time.Microsecond, 1000, leastShared + 1},
-		{2 * time.Millisecond, 1000, leastShared + 10},
-		{2 * time.Millisecond, 20, 10},
-		{2 * time.Millisecond, 1, leastShared},
-		{time.Second, 1000, maxInFlight},
+		{0, 1000, false, leastShared},
+		{100 * time.Microsecond, 1000, false, leastShared},
+		{300 * time.Microsecond, 1000, false, leastShared + 1},
+		{2 * time.Millisecond, 1000, false, leastShared + 10},
+		{2 * time.Millisecond, 20, false, 10},
+		{2 * time.Millisecond, 1, false, leastShared},
+		{time.Second, 1000, false, maxInFlight},
+		{2 * time.Millisecond, 1, true, leastShared + 20},
+		{time.Second, 1, true, maxInFlight},
 	} {
-		if e := rttEstimate(c.rtt); e.inFlightLimit(c.pool) != c.limit {
-			t.Errorf("at %v with a pool of %d: %d batches, want %d", c.rtt, c.pool, e.inFlightLimit(c.pool), c.limit)
+		if n := rttEstimate(c.rtt).inFlightLimit(c.pool, c.stream); n != c.limit {
+			t.Errorf("at %v with a pool of %d, stream %v: %d batches, want %d", c.rtt, c.pool, c.stream, n, c.limit)
 		}
 	}
 }
@@ -86,6 +89,7 @@ func TestDispatcher_Distance(t *testing.T) {
 	for name, c := range map[string]struct {
 		rtt        time.Duration
 		pool       int
+		stream     bool
 		most       int // batches in flight
 		callers    int
 		roundTrips float64 // per call, at most: on average, and twice that of the caller with the fewest
@@ -95,10 +99,13 @@ func TestDispatcher_Distance(t *testing.T) {
 		"2 ms, 20 conns":     {rtt: 2 * time.Millisecond, pool: 20, callers: 256, most: 10, roundTrips: 2},
 		"10 ms, 2,048":       {rtt: 10 * time.Millisecond, pool: 1000, callers: 2048, most: leastShared + 50, roundTrips: 1.4},
 		"10 ms, 2,048 on 20": {rtt: 10 * time.Millisecond, pool: 20, callers: 2048, most: 10, roundTrips: 4},
+		"10 ms, 2,048, one connection for all": {
+			rtt: 10 * time.Millisecond, pool: 20, stream: true, callers: 2048, most: maxInFlight, roundTrips: 1.4,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.s.rtt, r.s.pool = c.rtt, c.pool
+				r.s.rtt, r.s.pool, r.s.stream = c.rtt, c.pool, c.stream
 				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the round-trip time is known then
 				rounds := 15
 				if full {
@@ -114,6 +121,9 @@ func TestDispatcher_Distance(t *testing.T) {
 				}
 				if perCall := float64(rounds*c.callers) / float64(all); perCall > c.roundTrips {
 					t.Errorf("a call took %.2f round trips on average, want %.1f", perCall, c.roundTrips)
+				}
+				if far := c.rtt > time.Millisecond; (r.s.wanted > 0) != far || (r.s.streamed > 0) != c.stream {
+					t.Errorf("a stream was wanted %d times, and %d batches were for it", r.s.wanted, r.s.streamed)
 				}
 				if r.s.most > c.most {
 					t.Errorf("%d batches were in flight, want %d at most", r.s.most, c.most)

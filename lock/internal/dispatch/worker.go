@@ -22,6 +22,7 @@ type worker struct {
 	calls   []*Call
 	limited bool          // it sends the next batch only within inFlightLimit
 	shared  bool          // its batch has pending calls, which it takes when it begins
+	stream  bool          // its batch goes over the connection that batches share
 	alone   bool          // nothing else was in flight when the batch was sent, and it has one call
 	took    time.Duration // for the last batch; 0: unknown
 	start   chan struct{} // signals that node is set
@@ -52,8 +53,17 @@ func (d *Dispatcher) startIfRoom(n *Node) {
 // hasRoom reports whether inFlightLimit allows one more batch of pending calls. mu must be held.
 func (d *Dispatcher) hasRoom(n *Node) bool {
 	// Each node may have one batch in any case.
-	return n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize())
+	if n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
+		return true
+	}
+	if n.rtt.isFar() {
+		d.backend.OpenStream()
+	}
+	return false
 }
+
+// streams reports whether batches of pending calls share a connection to a node. mu must be held.
+func (d *Dispatcher) streams(n *Node) bool { return n.rtt.isFar() && d.backend.HasStream() }
 
 // startBatch makes a worker send one call (only), or pending calls if only is nil. mu must be held.
 func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
@@ -65,7 +75,7 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		d.running.Add(1)
 		go d.work(w)
 	}
-	w.node, w.limited, w.shared, w.alone = n, false, only == nil, n.inFlight == 0
+	w.node, w.limited, w.shared, w.stream, w.alone = n, false, only == nil, false, n.inFlight == 0
 	if w.shared {
 		n.starting++
 	} else {
@@ -85,6 +95,7 @@ func (d *Dispatcher) fillBatch(w *worker) {
 			count++
 		}
 	}
+	w.stream = d.streams(n)
 	w.calls = append(w.calls[:0], n.pending[:count]...)
 	left := copy(n.pending, n.pending[count:])
 	clear(n.pending[left:])
@@ -199,6 +210,7 @@ func (d *Dispatcher) dispatch(w *worker) {
 	case w.node == &d.unprepared:
 		d.sendPreparation(w.calls[0])
 	case len(w.calls) == 1:
+		w.calls[0].Stream = w.stream
 		d.send(w.calls[0])
 	default:
 		d.sendAll(w)
