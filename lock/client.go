@@ -241,6 +241,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	within(ctx, c.pubsub.Close, c.trackers.Close, func() {
 		c.dispatcher.Close() // its last calls may give the cleaner work
 		c.cleaner.Close(ctx)
+		c.backend.CloseStream()
 	})
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)

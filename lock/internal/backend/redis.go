@@ -389,18 +389,24 @@ func (b *Redis) OpenStream() {
 	}
 }
 
+// CloseStream closes that connection for ever. It waits for the replies to the calls in flight: for ReadTimeout, if the
+// server is silent.
+func (b *Redis) CloseStream() {
+	if b.stream != nil {
+		b.stream.close()
+	}
+}
+
 // PoolSize returns how many connections the program's client may have to one server; 0: unknown.
 func (b *Redis) PoolSize() int { return b.pool }
 
 // Timeout returns how long the client waits for a reply: the ReadTimeout of the program's client.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
 
-// Close closes the clients that renewals use, but never the program's own. Callers close what Dedicated returned.
+// Close closes the clients that renewals use, but never the program's own. Callers close what Dedicated returned, and
+// call CloseStream.
 func (b *Redis) Close() error {
 	b.close()
-	if b.stream != nil {
-		b.stream.close()
-	}
 	if b.renewTopology != nil {
 		b.renewTopology.close()
 	}

@@ -22,7 +22,7 @@ import (
 // It uses go-redis's full-duplex AutoPipeline, which is experimental. Only this file knows that.
 type stream struct {
 	programs *redis.Client
-	ctx      context.Context // ends with the stream, and so do all connections
+	ctx      context.Context // ends when the stream is closed: then nothing is dialed any more
 	cancel   context.CancelFunc
 	running  sync.WaitGroup // connect, and the closing of dropped pipes
 
@@ -39,11 +39,14 @@ type pipe struct {
 	auto   *redis.AutoPipeliner
 	hooked *redis.Conn   // has the hooks of the program's client, and then lastHook; it never uses a connection
 	pool   *redis.Client // the program's pool, without hooks
-	cancel context.CancelFunc
 }
 
 // streamPause is the least time from the loss of a pipe, or from a failure to open one, until another one is opened.
 const streamPause = 5 * time.Second
+
+// pipeStalled is how long a pipe may take for a reply. Then it is used no more: its connection may be the only one that
+// hangs, and later calls would wait behind its calls. It is longer than the round trip to any place on Earth.
+const pipeStalled = 500 * time.Millisecond
 
 var errPipeLost = errors.New("lockdog: a pipe connects only once")
 
@@ -108,17 +111,15 @@ func (s *stream) newPipe() (p *pipe, err error) {
 	if o.WriteTimeout <= 0 { // a server that stops reading would keep the calls for ever
 		o.WriteTimeout = o.ReadTimeout
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	o.Dialer = dialOnce(ctx, o.Dialer)
+	o.Dialer = dialOnce(s.ctx, o.Dialer)
 	own := redis.NewClient(o)
 	auto, err := own.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
 	if err != nil {
-		cancel()
 		_ = own.Close()
 		return nil, err
 	}
 	p = &pipe{
-		own: own, auto: auto, cancel: cancel,
+		own: own, auto: auto,
 		hooked: s.programs.Conn(), pool: s.programs.WithTimeout(s.programs.Options().ReadTimeout),
 	}
 	p.hooked.AddHook(lastHook{s, p})
@@ -127,7 +128,7 @@ func (s *stream) newPipe() (p *pipe, err error) {
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialOnce returns a dialer that dials once only. The connection is closed when life ends.
+// dialOnce returns a dialer that dials once only, and gives up when life ends.
 func dialOnce(life context.Context, dial dialer) dialer {
 	var dialed atomic.Bool
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -137,19 +138,12 @@ func dialOnce(life context.Context, dial dialer) dialer {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			context.AfterFunc(life, func() { _ = conn.Close() })
-		}
-		return conn, err
+		return dial(ctx, network, addr)
 	}
 }
 
-// close waits for the commands in flight, unless the stream is closed.
-func (p *pipe) close() {
-	_ = p.own.Close()
-	p.cancel()
-}
+// close waits for the commands in flight.
+func (p *pipe) close() { _ = p.own.Close() }
 
 func ping() redis.Cmder { return noRetry{redis.NewCmd(context.Background(), "ping")} }
 
@@ -171,6 +165,7 @@ type lastHook struct {
 // ProcessHook implements redis.Hook.
 func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer time.AfterFunc(pipeStalled, func() { h.s.drop(h.p) }).Stop()
 		err := h.p.auto.Submit(context.WithoutCancel(ctx), cmd).Wait()
 		if err != nil && isSpoiled(err) {
 			h.s.drop(h.p)
@@ -210,7 +205,7 @@ func (s *stream) drop(p *pipe) {
 	}
 }
 
-// close fails the commands in flight, and closes the connections.
+// close waits for the commands in flight, and closes the connections.
 func (s *stream) close() {
 	s.mu.Lock()
 	p := s.pipe

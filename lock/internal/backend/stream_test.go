@@ -42,10 +42,15 @@ func fakeStream(t *testing.T, f func(t *testing.T, r *streamRig, srv *redistest.
 		r.rdb = srv.Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() })
 		r.make()
 		f(t, r, srv)
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		r.close()
 	})
+}
+
+func (r *streamRig) close() {
+	r.CloseStream()
+	if err := r.Close(); err != nil {
+		r.t.Error(err)
+	}
 }
 
 func (r *streamRig) make() {
@@ -124,9 +129,7 @@ func TestStream(t *testing.T) {
 	if err := errors.Join(<-done...); err != nil {
 		t.Error(err)
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	r.close()
 	if _, err := r.send("after Close"); err != nil { // over the pool
 		t.Error(err)
 	}
@@ -285,8 +288,8 @@ func TestStreamConnectsOnce(t *testing.T) {
 	})
 }
 
-// However silent the server is, Close ends at once, and with it the calls that wait for a reply: while the stream connects, while it is used, and
-// after it was dropped.
+// A silent server keeps CloseStream no longer than ReadTimeout: while the stream connects, while it is used, and after it was dropped. A dial ends
+// at once.
 func TestStreamToASilentServer(t *testing.T) {
 	for name, silence := range map[string]func(r *streamRig, srv *redistest.Fake){
 		"dialing": func(r *streamRig, _ *redistest.Fake) {
@@ -330,15 +333,37 @@ func TestStreamToASilentServer(t *testing.T) {
 			fakeStream(t, func(t *testing.T, r *streamRig, srv *redistest.Fake) {
 				silence(r, srv)
 				time.Sleep(100 * time.Millisecond)
-				began := time.Now()
-				if err := r.Close(); err != nil {
-					t.Error(err)
+				began, most := time.Now(), r.Timeout()
+				if name == "dialing" {
+					most = 0
 				}
-				if took := time.Since(began); took != 0 {
-					t.Errorf("Close returned after %v", took)
+				r.CloseStream()
+				if took := time.Since(began); took > most {
+					t.Errorf("CloseStream took %v", took)
 				}
 				srv.Resume(t)
 			})
 		})
 	}
+}
+
+// A connection that hangs keeps its own calls waiting, for ReadTimeout, but no later ones: those go over the pool.
+func TestStreamStalls(t *testing.T) {
+	fakeStream(t, func(t *testing.T, r *streamRig, _ *redistest.Fake) {
+		r.open()
+		r.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop, redistest.Contains("lost")))
+		done := make(chan error)
+		began := time.Now()
+		go func() {
+			_, err := r.send("lost")
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		if err := errors.Join(r.sendMany(3)...); err != nil || time.Since(began) != time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if err := <-done; err == nil || time.Since(began) > r.Timeout()+time.Second {
+			t.Errorf("the call whose request was lost: %v after %v", err, time.Since(began))
+		}
+	})
 }
