@@ -178,6 +178,7 @@ func TestFakeBehindAProxy(t *testing.T) {
 			{"is late", redistest.When(redistest.Up, redistest.Delay(300*time.Millisecond), asked), false, 300 * time.Millisecond, true},
 			{"is dropped", redistest.When(redistest.Up, redistest.Drop, asked), true, time.Second, false},
 			{"is answered, and the answer dropped", redistest.ReplyTo(redistest.Drop, asked), true, time.Second, true},
+			{"is cut in half", redistest.When(redistest.Up, redistest.Truncate(8), asked), true, 0, false},
 			{"is cut", redistest.When(redistest.Up, redistest.Cut, asked), true, 0, false},
 			{"is answered, and the answer cut", redistest.ReplyTo(redistest.Truncate(2), asked), true, 0, true},
 		} {

@@ -41,10 +41,3 @@ func TestLaunch(t *testing.T) {
 		})
 	}
 }
-
-func TestLaunch_NoServer(t *testing.T) {
-	t.Setenv("LOCKDOG_REDIS_SERVER", "no-such-redis-server")
-	if _, _, err := redistest.Launch(false); err == nil {
-		t.Error("no error")
-	}
-}

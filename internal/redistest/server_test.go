@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,36 +22,6 @@ func once(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ReadTimeout = time.Minute
-}
-
-func TestStartAnswersPing(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(s.Addr(), "127.0.0.1:") {
-		t.Errorf("Addr = %s, want loopback", s.Addr())
-	}
-}
-
-func TestStartManyAtOnce(t *testing.T) {
-	t.Parallel()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	pids := make(map[int]int)
-	for range 8 {
-		s := redistest.Start(t)
-		wg.Go(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			pids[s.Port()] = s.PID()
-		})
-	}
-	wg.Wait()
-	if len(pids) != 8 {
-		t.Errorf("8 servers share %d ports", len(pids))
-	}
 }
 
 func TestServerEndsWithItsTest(t *testing.T) {
@@ -70,6 +41,9 @@ func TestConfig(t *testing.T) {
 		redistest.WithConfig("maxmemory", "3mb"),
 		redistest.WithUser("app", "on", ">secret", "~app:*", "&*", "+@all", "-publish"),
 	)
+	if !strings.HasPrefix(s.Addr(), "127.0.0.1:") {
+		t.Errorf("Addr = %s, want loopback", s.Addr())
+	}
 	ctx := t.Context()
 	if got, err := s.Client(t).ConfigGet(ctx, "maxmemory").Result(); err != nil || got["maxmemory"] != "3145728" {
 		t.Errorf("maxmemory = %v, %v", got, err)
@@ -96,12 +70,15 @@ func TestBadConfigSaysWhy(t *testing.T) {
 	}
 }
 
-func TestMissingBinarySaysHowToInstall(t *testing.T) {
+func TestMissingBinary(t *testing.T) {
 	t.Setenv("LOCKDOG_REDIS_SERVER", "no-such-redis-server")
 	f := &fatalTB{TB: t}
 	f.run(func() { redistest.Start(f) })
 	if !strings.Contains(f.message, "apt-get install -y redis-server") {
 		t.Errorf("failure = %q", f.message)
+	}
+	if _, _, err := redistest.Launch(false); err == nil {
+		t.Error("Launch: no error")
 	}
 }
 
@@ -129,19 +106,23 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestKillAndRestart(t *testing.T) {
 	t.Parallel()
+	persisted := []redistest.Option{redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always")}
 	for _, tc := range []struct {
 		name string
+		opts []redistest.Option
 		data redistest.Data
 		kill bool
 		want error
 	}{
-		{"running, keep", redistest.KeepData, false, nil},
-		{"running, lose", redistest.LoseData, false, redis.Nil},
-		{"killed, nothing was persisted", redistest.KeepData, true, redis.Nil},
+		{"running, keep", nil, redistest.KeepData, false, nil},
+		{"running, lose", nil, redistest.LoseData, false, redis.Nil},
+		{"killed, nothing was persisted", nil, redistest.KeepData, true, redis.Nil},
+		{"killed, all was persisted", persisted, redistest.KeepData, true, nil},
+		{"killed, lose what was persisted", persisted, redistest.LoseData, true, redis.Nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := redistest.Start(t)
+			s := redistest.Start(t, tc.opts...)
 			ctx := t.Context()
 			addr, pid := s.Addr(), s.PID()
 			if err := s.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {
@@ -162,23 +143,6 @@ func TestKillAndRestart(t *testing.T) {
 				t.Errorf("GET = %v, want %v", err, tc.want)
 			}
 		})
-	}
-}
-
-func TestAppendOnlySurvivesKill(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
-	if err := s.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.Kill(t)
-	s.Restart(t, redistest.KeepData)
-	if err := s.Client(t).Get(t.Context(), "k").Err(); err != nil {
-		t.Errorf("GET = %v", err)
-	}
-	s.Restart(t, redistest.LoseData)
-	if err := s.Client(t).Get(t.Context(), "k").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("GET after losing the data = %v, want nil", err)
 	}
 }
 
@@ -216,35 +180,25 @@ func TestCommandsCountsOnlyTheTests(t *testing.T) {
 	}
 }
 
-func TestSharedKeepsTestsApart(t *testing.T) {
+// A space has its keys for itself, on a server that all share, and they go with its test.
+func TestShared(t *testing.T) {
 	t.Parallel()
-	a, b := redistest.Shared(t), redistest.Shared(t)
-	if a.Addr() != b.Addr() || a.Prefix() == b.Prefix() {
-		t.Fatalf("spaces %q at %s and %q at %s: want one server, two prefixes", a.Prefix(), a.Addr(), b.Prefix(), b.Addr())
-	}
-	ctx := t.Context()
-	rdb := a.Client(t)
-	if err := rdb.Set(ctx, a.Prefix()+"k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if keys := a.Keys(t); len(keys) != 1 || keys[0] != a.Prefix()+"k" {
-		t.Errorf("keys of a = %v", keys)
-	}
-	if keys := b.Keys(t); len(keys) != 0 {
-		t.Errorf("keys of b = %v", keys)
-	}
-}
-
-func TestSharedCleansUp(t *testing.T) {
-	t.Parallel()
-	var sp redistest.Space
+	outer := redistest.Shared(t)
+	var inner redistest.Space
 	t.Run("inner", func(t *testing.T) {
-		sp = redistest.Shared(t)
-		if err := sp.Client(t).Set(t.Context(), sp.Prefix()+"k", "v", 0).Err(); err != nil {
+		inner = redistest.Shared(t)
+		key := inner.Prefix() + "k"
+		if err := inner.Client(t).Set(t.Context(), key, "v", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
+		if keys := inner.Keys(t); !slices.Equal(keys, []string{key}) {
+			t.Errorf("keys = %v, want %s", keys, key)
+		}
+		if keys := outer.Keys(t); outer.Addr() != inner.Addr() || outer.Prefix() == inner.Prefix() || len(keys) != 0 {
+			t.Errorf("another space, %q at %s, has %v; this is %q at %s", outer.Prefix(), outer.Addr(), keys, inner.Prefix(), inner.Addr())
+		}
 	})
-	if keys := sp.Keys(t); len(keys) != 0 {
+	if keys := inner.Keys(t); len(keys) != 0 {
 		t.Errorf("left behind: %v", keys)
 	}
 }

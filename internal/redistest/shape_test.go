@@ -80,17 +80,22 @@ func TestSentinelFailsOverOnOrder(t *testing.T) {
 	}
 }
 
-func TestClusterServesAllSlots(t *testing.T) {
+func TestClusterBehindProxies(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.WithPassword("pw"))
-	rdb := redistest.Open(t, c.Universal())
-	// Three keys of three nodes.
-	for i, key := range []string{"b", "c", "a"} {
+	proxies := make([]*redistest.Proxy, len(c.Nodes))
+	for i, node := range c.Nodes {
+		proxies[i] = redistest.NewProxy(t, node.Addr())
+	}
+	o := c.Universal()
+	o.Dialer = redistest.DialThrough(proxies...)
+	rdb := redistest.Open(t, o)
+	for i, key := range []string{"b", "c", "a"} { // one of each node
 		if owner := c.Owner(t, c.Slot(t, key)); owner != c.Nodes[i] {
 			t.Errorf("key %s belongs to %s, want node %d", key, owner.Addr(), i)
 		}
-		if err := rdb.Set(t.Context(), key, "v", 0).Err(); err != nil {
-			t.Errorf("SET %s: %v", key, err)
+		if err := rdb.Set(t.Context(), key, "v", 0).Err(); err != nil || proxies[i].Conns() == 0 {
+			t.Errorf("SET %s: %v, with %d connections through the proxy of node %d", key, err, proxies[i].Conns(), i)
 		}
 	}
 }
@@ -143,26 +148,5 @@ func TestClusterMigratesSlot(t *testing.T) {
 	got, err := redistest.Open(t, c.Universal()).MGet(ctx, "{s}1", "{s}2").Result()
 	if err != nil || len(got) != 2 || got[0] != "v" || got[1] != "v" {
 		t.Errorf("MGET through the cluster client = %v, %v", got, err)
-	}
-}
-
-func TestClusterBehindProxies(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 0)
-	ctx := t.Context()
-	proxies := make([]*redistest.Proxy, len(c.Nodes))
-	for i, node := range c.Nodes {
-		proxies[i] = redistest.NewProxy(t, node.Addr())
-	}
-	o := c.Universal()
-	o.Dialer = redistest.DialThrough(proxies...)
-	rdb := redistest.Open(t, o)
-	for i, key := range []string{"b", "c", "a"} { // one of each node
-		if err := rdb.Set(ctx, key, "v", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if proxies[i].Conns() == 0 {
-			t.Errorf("SET %s did not go through the proxy of node %d", key, i)
-		}
 	}
 }
