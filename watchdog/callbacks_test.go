@@ -47,28 +47,6 @@ func TestAlarms(t *testing.T) {
 	})
 }
 
-// Who asks before the holder is told learns the same.
-func TestLossBeforeItIsTold(t *testing.T) {
-	t.Parallel()
-	for _, outcome := range []watchdog.Outcome{watchdog.Missing, watchdog.Taken} {
-		t.Run(outcome.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: outcome} }}
-				e := start(t, s)
-				first, second := &lock{}, &lock{}
-				var asked watchdog.Loss
-				first.onRenewal = func(watchdog.Renewal) { asked, _ = second.Loss() }
-				e.Watch(&first.Lease, spec(first))
-				e.Watch(&second.Lease, spec(second))
-				sleep(e, ttl)
-				if len(second.losses) != 1 || asked != second.losses[0] || asked.Batch == nil {
-					t.Errorf("asked: %+v, told: %+v", asked, second.losses)
-				}
-			})
-		})
-	}
-}
-
 // Check and the scheduler agree: one Lost, and on the goroutine of Check when that is first.
 func TestCheckAtTheDeadline(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,11 @@ func TestMissingAndTaken(t *testing.T) {
 					c.LossesDone = func(int) { order = append(order, "losses") }
 				})
 				gone, other := &lock{}, &lock{}
-				gone.onRenewal = func(watchdog.Renewal) { order = append(order, "renewal") }
+				var asked watchdog.Loss // before the holder is told
+				gone.onRenewal = func(watchdog.Renewal) {
+					order = append(order, "renewal")
+					asked, _ = gone.Loss()
+				}
 				gone.onLost = func(watchdog.Loss) { order = append(order, "lost") }
 				e.Watch(&gone.Lease, spec(gone))
 				e.Watch(&other.Lease, spec(other))
@@ -75,8 +79,8 @@ func TestMissingAndTaken(t *testing.T) {
 				if len(gone.renewals) != 1 || len(gone.losses) != 1 {
 					t.Fatalf("%d renewals, %d losses, want 1 each", len(gone.renewals), len(gone.losses))
 				}
-				if got := gone.losses[0]; got.Cause != cause || got.Batch != gone.renewals[0].Batch {
-					t.Errorf("loss %+v", got)
+				if got := gone.losses[0]; got.Cause != cause || got.Batch != gone.renewals[0].Batch || got != asked {
+					t.Errorf("loss %+v, asked before %+v", got, asked)
 				}
 				if e.Check(&gone.Lease) || e.Remove(&gone.Lease) {
 					t.Error("the lost lease is live")
@@ -166,38 +170,27 @@ func TestRemoveInFlight(t *testing.T) {
 	}
 }
 
-// An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since.
+// An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since. A call that never returns takes no
+// lease with it that comes after its timeout.
 func TestLateAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(ttl); return true }} // ignores its ctx
-		e := start(t, s)
-		l := &lock{}
-		e.Watch(&l.Lease, spec(l))
-		deadline := l.Deadline()
-		sleep(e, 3*ttl)
-		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossUnreachable || !l.lostAt.Equal(deadline) {
-			t.Errorf("renewals %q, losses %+v", l.outcomes(), l.losses)
-		}
-	})
-}
-
-// A call that never returns takes no lease with it that comes after its timeout.
-func TestLateAnswer_WatchedSince(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(5 * ttl); return true }} // ignores its ctx
 		e := start(t, s)
 		before, since := &lock{}, &lock{}
 		e.Watch(&before.Lease, spec(before))
+		deadline := before.Deadline()
 		sleep(e, ttl)
 		s.up()
 		e.Watch(&since.Lease, spec(since))
 		sleep(e, 2*ttl)
-		if len(before.losses) != 1 || len(since.losses) != 0 || !e.Check(&since.Lease) {
-			t.Errorf("losses: %+v, of the one watched since: %+v", before.losses, since.losses)
+		if len(since.losses) != 0 || !e.Check(&since.Lease) {
+			t.Errorf("losses of the one watched since: %+v", since.losses)
 		}
 		sleep(e, 4*ttl)
+		if len(before.renewals) != 0 || len(before.losses) != 1 || before.losses[0].Cause != telemetry.LossUnreachable || !before.lostAt.Equal(deadline) {
+			t.Errorf("renewals %q, losses %+v", before.outcomes(), before.losses)
+		}
 	})
 }
 

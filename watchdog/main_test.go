@@ -13,7 +13,7 @@ var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) {
 	checks := flag.Lookup("rapid.checks").Value
-	_ = checks.Set("25")
+	_ = checks.Set("100")
 	flag.Parse()
 	if full {
 		_ = checks.Set("2000")

@@ -86,30 +86,6 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Before the scheduler has noticed, Check already knows, and says the same.
-func TestCheckAfterAStall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		x := newLate(t, 10)
-		sleep(x.Engine, 5100*time.Millisecond)
-		x.stall(25 * time.Second)
-		for _, l := range x.locks[:5] {
-			if x.Check(&l.Lease) {
-				t.Error("live after its deadline")
-			}
-			if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossStalled {
-				t.Errorf("losses %+v", l.losses)
-			}
-		}
-		sleep(x.Engine, 2*time.Second)
-		for _, l := range x.locks {
-			if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossStalled {
-				t.Errorf("losses %+v, want one, stalled", l.losses)
-			}
-		}
-	})
-}
-
 // A stall while a call is in flight: the attempt was made in time, so it is the server that did not answer.
 func TestStallInFlight(t *testing.T) {
 	t.Parallel()
@@ -147,26 +123,20 @@ func TestTickAge(t *testing.T) {
 		if got := x.Stats(); got.Ticking {
 			t.Errorf("%+v", got)
 		}
-		watch(x.Engine, 1, nil)
+		late := watch(x.Engine, 1, nil)[0]
 		if got := x.Stats().TickAge; got != 0 {
 			t.Errorf("the first lease after a pause finds the tick %v old", got)
 		}
-	})
-}
 
-// A lease that comes while nothing was to be watched but a call without leases finds no old tick either.
-func TestTickAge_CallInFlight(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		x := newLate(t, 1)
+		// Nor does one that comes while there is nothing but a call without leases.
 		sleep(x.Engine, interval-time.Second)
-		x.before = func(context.Context, *watchdog.Batch) bool { time.Sleep(3 * time.Second); return true }
+		x.set(func(context.Context, *watchdog.Batch) bool { time.Sleep(3 * time.Second); return true }, nil)
 		sleep(x.Engine, 2*time.Second)
-		x.Remove(&x.locks[0].Lease)
+		x.Remove(&late.Lease)
 		sleep(x.Engine, interval)
 		watch(x.Engine, 1, nil)
 		if got := x.Stats(); !got.Ticking || got.TickAge != 0 {
-			t.Errorf("the first lease after a pause: %+v", got)
+			t.Errorf("the first lease after a call without leases: %+v", got)
 		}
 		sleep(x.Engine, 2*watchdog.Tick)
 		if got := x.Stats().TickAge; got > watchdog.Tick {
