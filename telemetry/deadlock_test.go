@@ -23,24 +23,15 @@ func TestDeadlock(t *testing.T) {
 	a.WaitStart()
 	a.Deadlock(cycle, true)
 	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
-	recs := b.records.all(t, telemetry.LogDeadlock)
-	if len(recs) != 1 {
-		t.Fatalf("%d records", len(recs))
-	}
 	span := trace.SpanContextFromContext(ctx)
-	for key, want := range map[string]any{
-		"name": "orders:42", "group": "orders", "cycle": cycle, "broken": true,
-		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
-	} {
-		if recs[0][key] != want {
-			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
-		}
-	}
+	wantIn(t, "record", b.record(telemetry.LogDeadlock), map[string]any{
+		"name": "orders:42", "group": "orders", "cycle": cycle, "broken": true, "trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
+	})
 	// There at once, though the acquire's span isn't.
 	mark := b.one("deadlock orders")
-	if got := attrs(mark); got[telemetry.KeyDeadlockCycle] != cycle || got[telemetry.KeyDeadlockBroken] != "true" || got[telemetry.KeyName] != "orders:42" {
-		t.Errorf("the span deadlock has %v", got)
-	}
+	wantIn(t, "deadlock", attrs(mark), map[attribute.Key]string{
+		"lockdog.deadlock.cycle": cycle, "lockdog.deadlock.broken": "true", "lockdog.name": "orders:42",
+	})
 	if mark.Parent.SpanID() != span.SpanID() || mark.Status.Code != codes.Unset {
 		t.Errorf("the span deadlock is below %v, status %v", mark.Parent, mark.Status)
 	}
@@ -89,7 +80,7 @@ func TestDeadlockHostile(t *testing.T) {
 	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
 	a.Deadlock(strings.Repeat("\xff-", 1<<20), false)
 	a.Fail(telemetry.AcquireTimeout, nil)
-	logged, _ := b.records.all(t, telemetry.LogDeadlock)[0]["cycle"].(string)
+	logged, _ := b.record(telemetry.LogDeadlock)["cycle"].(string)
 	for where, cycle := range map[string]string{
 		"log": logged, "event": b.one("acquire orders").Events[0].Attributes[0].Value.AsString(),
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -100,6 +102,40 @@ func (b *bench) one(name string) tracetest.SpanStub {
 		b.t.Fatalf("%d spans %q, want 1", len(found), name)
 	}
 	return found[0]
+}
+
+// record gives the only record of a kind, and forgets every record.
+func (b *bench) record(l telemetry.Log) map[string]any {
+	b.t.Helper()
+	found := b.records.all(b.t, l)
+	if len(found) != 1 {
+		b.t.Fatalf("%d records %q, want 1", len(found), l.Message)
+	}
+	return found[0]
+}
+
+// wantIn checks those attributes of a span, or values of a record, that are in want.
+func wantIn[K ~string, V comparable](t *testing.T, what string, got, want map[K]V) {
+	t.Helper()
+	for key, v := range want {
+		if got[key] != v {
+			t.Errorf("%s: %s = %v, want %v", what, key, got[key], v)
+		}
+	}
+}
+
+func wantLink(t *testing.T, s tracetest.SpanStub, to trace.SpanContext, kind string) {
+	t.Helper()
+	if len(s.Links) != 1 || s.Links[0].SpanContext.TraceID() != to.TraceID() || s.Links[0].SpanContext.SpanID() != to.SpanID() ||
+		!slices.Contains(s.Links[0].Attributes, telemetry.KeyLink.String(kind)) {
+		t.Errorf("%s: links %+v, want one to %v as %s", s.Name, s.Links, to, kind)
+	}
+}
+
+func withSampler(s sdktrace.Sampler) func(*telemetry.Config, *[]sdktrace.TracerProviderOption) {
+	return func(_ *telemetry.Config, o *[]sdktrace.TracerProviderOption) {
+		*o = append(*o, sdktrace.WithSampler(s))
+	}
 }
 
 func attrs(s tracetest.SpanStub) map[attribute.Key]string {

@@ -254,9 +254,7 @@ func TestDefaultGroups(t *testing.T) {
 // TestCardinality: however many names and groups, and however many clients, no instrument has more than 1,000
 // attribute sets.
 func TestCardinality(t *testing.T) {
-	b := newBench(t, func(_ *telemetry.Config, o *[]sdktrace.TracerProviderOption) {
-		*o = append(*o, sdktrace.WithSampler(sdktrace.NeverSample()))
-	})
+	b := newBench(t, withSampler(sdktrace.NeverSample()))
 	recorders := []*telemetry.Recorder{b.Recorder}
 	for range 5 {
 		r, err := telemetry.NewRecorder(telemetry.Config{TracerProvider: b.tp, MeterProvider: b.mp, Logger: slog.New(slog.DiscardHandler)})
