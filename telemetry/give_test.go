@@ -3,6 +3,8 @@ package telemetry_test
 import (
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -28,38 +30,20 @@ func TestPassAndGive(t *testing.T) {
 		rel.End(outcome, false, err)
 	}
 
-	m := b.metrics()
-	for name, want := range map[string]map[string]float64{
-		telemetry.MetricAcquisitions.Name: {"lockdog.group=pool,lockdog.outcome=acquired": 1, "lockdog.group=pool,lockdog.outcome=error": 0},
-		telemetry.MetricReleases.Name:     {"lockdog.group=pool,lockdog.outcome=released": 1, "lockdog.group=pool,lockdog.outcome=error": 1},
-		telemetry.MetricWaiting.Name:      {"lockdog.group=pool": 0},
-		telemetry.MetricHeld.Name:         {"lockdog.group=pool": 0},
-	} {
-		got := points(m[name])
-		for set, value := range want {
-			if p, ok := got[set]; !ok || p.value != value {
-				t.Errorf("%s{%s}: %v, want %v", name, set, got[set].value, value)
-			}
-		}
-	}
-	acquire := attrs(b.one("acquire pool"))
-	if acquire[telemetry.KeyKind] != "unleased_semaphore" || acquire[telemetry.KeyOutcome] != "acquired" {
-		t.Errorf("acquire has %v", acquire)
-	}
-	released := b.named("release pool")
+	b.want(1, telemetry.MetricAcquisitions, "lockdog.group=pool", "lockdog.outcome=acquired")
+	b.want(0, telemetry.MetricAcquisitions, "lockdog.group=pool", "lockdog.outcome=error")
+	b.want(1, telemetry.MetricReleases, "lockdog.group=pool", "lockdog.outcome=released")
+	b.want(1, telemetry.MetricReleases, "lockdog.group=pool", "lockdog.outcome=error")
+	b.want(0, telemetry.MetricWaiting, "lockdog.group=pool")
+	b.want(0, telemetry.MetricHeld, "lockdog.group=pool")
+	acquire, released := attrs(b.one("acquire pool")), b.named("release pool")
+	wantIn(t, "acquire", acquire, map[attribute.Key]string{telemetry.KeyKind: "unleased_semaphore", telemetry.KeyOutcome: "acquired"})
 	if len(released) != 2 || attrs(released[1])[telemetry.KeyErrorType] != "network" || released[1].Status.Description != "boom" {
 		t.Fatalf("releases: %v", released)
 	}
-	for key := range attrs(released[0]) {
-		if key == telemetry.KeyToken || key == telemetry.KeyOwner {
-			t.Errorf("a release of nothing that was held has %s", key)
-		}
-	}
-	for _, key := range []string{string(telemetry.KeyLease), string(telemetry.KeyBlockedBy)} {
-		for _, kv := range b.one("acquire pool").Attributes {
-			if string(kv.Key) == key {
-				t.Errorf("acquire has %s", key)
-			}
+	for _, key := range []attribute.Key{telemetry.KeyToken, telemetry.KeyOwner, telemetry.KeyLease, telemetry.KeyBlockedBy} {
+		if acquire[key] != "" || attrs(released[0])[key] != "" {
+			t.Errorf("what was never held has %s", key)
 		}
 	}
 	if n := len(b.spans.GetSpans()); n != 3 {

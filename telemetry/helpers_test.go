@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -82,6 +83,21 @@ func (b *bench) grant() *telemetry.Hold {
 	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
 	a.Grant(h, "app:1", 7)
 	return h
+}
+
+// granted acquires a lock without a caller's span.
+func granted(r *telemetry.Recorder, l *telemetry.Lock) *telemetry.Hold {
+	h := new(telemetry.Hold)
+	_, a := r.StartAcquire(context.Background(), l, ttl)
+	a.Grant(h, "app:1", 7)
+	return h
+}
+
+// failed is a renewal that fails, after a third of the lease.
+func failed() *telemetry.RenewalEvent {
+	ev := renewed(time.Now())
+	ev.Outcome = telemetry.RenewalError
+	return ev
 }
 
 func (b *bench) named(name string) tracetest.SpanStubs {
@@ -212,6 +228,14 @@ func (b *bench) want(want float64, m telemetry.Metric, labels ...string) {
 	b.t.Helper()
 	if got, ok := b.value(m, labels...); !ok || got != want {
 		b.t.Errorf("%s%v = %v (there: %v), want %v", m.Name, labels, got, ok, want)
+	}
+}
+
+// wants is want for a metric whose only label is the group of the bench's lock.
+func (b *bench) wants(m telemetry.Metric) func(want float64) {
+	return func(want float64) {
+		b.t.Helper()
+		b.want(want, m, "lockdog.group=orders")
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 func TestBurst(t *testing.T) {
 	b := newBench(t)
 	burst := b.NewBurst()
-	bad := renewed(time.Now())
-	bad.Outcome, bad.Err, bad.ErrType, bad.Burst = telemetry.RenewalError, errBoom, telemetry.ErrorNetwork, burst
+	bad := failed()
+	bad.Err, bad.ErrType, bad.Burst = errBoom, telemetry.ErrorNetwork, burst
 	good := renewed(time.Now())
 	good.Burst = burst
 	var holds []*telemetry.Hold
@@ -78,9 +78,7 @@ func TestDefaultLogger(t *testing.T) {
 	}
 	defer r.Close()
 	l := r.Lock("orders:42", "mutex", "", 0)
-	_, a := r.StartAcquire(t.Context(), &l, ttl)
-	var h telemetry.Hold
-	a.Grant(&h, "app:1", 7)
+	h := granted(r, &l)
 	defer h.End(telemetry.EndLost)
 	var buf bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&buf, nil)))

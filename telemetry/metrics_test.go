@@ -55,33 +55,31 @@ func TestZeroed(t *testing.T) {
 
 func TestHeldAndWaiting(t *testing.T) {
 	b := newBench(t)
+	waiting, held := b.wants(telemetry.MetricWaiting), b.wants(telemetry.MetricHeld)
 	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
 	a.WaitStart()
 	a.WaitStart() // waits already
-	b.want(1, telemetry.MetricWaiting, "lockdog.group=orders")
+	waiting(1)
 	a.WaitEnd()
 	a.WaitEnd()
-	b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
+	waiting(0)
 	a.WaitStart()
 	var h telemetry.Hold
 	a.Grant(&h, "app:1", 7)
-	b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
-	b.want(1, telemetry.MetricHeld, "lockdog.group=orders")
+	waiting(0)
+	held(1)
 	h.Canceled(telemetry.CancelContext, nil)
-	b.want(1, telemetry.MetricHeld, "lockdog.group=orders") // its holder winds down
+	held(1) // its holder winds down
 	h.End(telemetry.EndCanceled)
 	h.End(telemetry.EndReleased) // ended already
-	b.want(0, telemetry.MetricHeld, "lockdog.group=orders")
-	b.want(1, telemetry.MetricHoldDuration, "lockdog.group=orders")
+	held(0)
+	b.wants(telemetry.MetricHoldDuration)(1)
 }
 
 func TestLateAndUtilization(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		late := func(want float64) {
-			t.Helper()
-			b.want(want, telemetry.MetricLate, "lockdog.group=orders")
-		}
+		late := b.wants(telemetry.MetricLate)
 		h := b.grant()
 		at := func(o telemetry.Outcome, used float64) {
 			ev := renewed(time.Now())
@@ -129,14 +127,8 @@ func TestOldestAndFailing(t *testing.T) {
 			holds = append(holds, b.grant())
 			time.Sleep(time.Second)
 		}
-		oldest := func(want float64) {
-			t.Helper()
-			b.want(want, telemetry.MetricOldestAge, "lockdog.group=orders")
-		}
-		failing := func(want float64) {
-			t.Helper()
-			b.want(want, telemetry.MetricFailing, "lockdog.group=orders")
-		}
+		oldest := b.wants(telemetry.MetricOldestAge)
+		failing := b.wants(telemetry.MetricFailing)
 		oldest(4)
 		holds[1].End(telemetry.EndReleased) // from the middle
 		oldest(4)
@@ -146,8 +138,7 @@ func TestOldestAndFailing(t *testing.T) {
 		holds[3] = b.grant()
 		oldest(2)
 
-		bad, good := renewed(time.Now()), renewed(time.Now())
-		bad.Outcome = telemetry.RenewalError
+		bad, good := failed(), renewed(time.Now())
 		failing(0)
 		holds[2].Renewal(bad)
 		holds[2].Renewal(bad)
@@ -173,10 +164,7 @@ func TestOldestAndFailing(t *testing.T) {
 func TestWorstUtilization(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		worst := func(want float64) {
-			t.Helper()
-			b.want(want, telemetry.MetricWorstUtilization, "lockdog.group=orders")
-		}
+		worst := b.wants(telemetry.MetricWorstUtilization)
 		first := b.grant()
 		time.Sleep(ttl / 4)
 		second := b.grant()
@@ -185,9 +173,7 @@ func TestWorstUtilization(t *testing.T) {
 		first.Renewal(renewed(time.Now()))
 		worst(0.25)
 		time.Sleep(ttl / 4)
-		bad := renewed(time.Now())
-		bad.Outcome = telemetry.RenewalError
-		second.Renewal(bad)
+		second.Renewal(failed())
 		worst(0.5)
 		b.StartRelease(b.caller, second)
 		worst(0.25)

@@ -1,6 +1,7 @@
 package telemetry_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -60,9 +61,7 @@ func TestMetricsTable(t *testing.T) {
 				values = []string{"orders"}
 			}
 			want *= len(values)
-			if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, slices.Sorted(slices.Values(values))) {
-				t.Errorf("%s: %s is %v, want %v", m.Name, l.Key, got, values)
-			}
+			wantSet(t, m.Name+", "+string(l.Key), seen, values)
 		}
 		if len(series) != want {
 			t.Errorf("%s: %d series, want %d", m.Name, len(series), want)
@@ -88,56 +87,57 @@ func shape(m metricdata.Metrics) (string, []float64) {
 	return "gauge", nil
 }
 
+// wantSet compares a set with what it should be.
+func wantSet[K cmp.Ordered](t *testing.T, what string, set map[K]bool, want []K) {
+	t.Helper()
+	if got := slices.Sorted(maps.Keys(set)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%s: got\n%v, table says\n%v", what, got, want)
+	}
+}
+
 // TestSpansTable compares the spans emitted with the table, both ways.
 func TestSpansTable(t *testing.T) {
 	b := newBench(t)
 	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
-	keys := map[string]map[attribute.Key]bool{}
-	events := map[string]map[string]map[attribute.Key]bool{} // by the name of their span
+	emitted := map[string]map[attribute.Key]bool{} // by the name of a span, or of a span and its event
+	note := func(name string, attrs []attribute.KeyValue) {
+		if emitted[name] == nil {
+			emitted[name] = map[attribute.Key]bool{}
+		}
+		for _, a := range attrs {
+			emitted[name][a.Key] = true
+		}
+	}
 	for _, s := range b.spans.GetSpans() {
 		name := strings.Replace(s.Name, " member ", " ", 1)
+		note(name, s.Attributes)
 		for _, e := range s.Events {
-			if events[name] == nil {
-				events[name] = map[string]map[attribute.Key]bool{}
-			}
-			events[name][e.Name] = map[attribute.Key]bool{}
-			for _, a := range e.Attributes {
-				events[name][e.Name][a.Key] = true
-			}
+			note(name+", event "+e.Name, e.Attributes)
 		}
-		if keys[name] == nil {
-			keys[name] = map[attribute.Key]bool{}
+	}
+	delete(emitted, "caller")
+	compare := func(name, description string, want []attribute.Key) {
+		wantSet(t, name, emitted[name], want)
+		if description == "" {
+			t.Errorf("%s is not described", name)
 		}
-		for _, a := range s.Attributes {
-			keys[name][a.Key] = true
-		}
+		delete(emitted, name)
 	}
 	for _, s := range telemetry.Spans {
 		name := s.Name + " orders"
 		if s.Plain {
 			name = s.Name
 		}
-		got := slices.Sorted(maps.Keys(keys[name]))
-		if want := slices.Sorted(slices.Values(s.Attributes)); !slices.Equal(got, want) {
-			t.Errorf("%s carries\n%v, table says\n%v", name, got, want)
+		if s.Parent == "" {
+			t.Errorf("%s has no parent", name)
 		}
-		if s.Description == "" || s.Parent == "" {
-			t.Errorf("%s is not described", s.Name)
-		}
+		compare(name, s.Description, s.Attributes)
 		for _, e := range s.Events {
-			got := slices.Sorted(maps.Keys(events[name][e.Name]))
-			if want := slices.Sorted(slices.Values(e.Attributes)); !slices.Equal(got, want) || e.Description == "" {
-				t.Errorf("%s: event %s carries\n%v, table says\n%v: %q", name, e.Name, got, want, e.Description)
-			}
-			delete(events[name], e.Name)
+			compare(name+", event "+e.Name, e.Description, e.Attributes)
 		}
-		for e := range events[name] {
-			t.Errorf("%s: event %s is not in the table", name, e)
-		}
-		delete(keys, name)
 	}
-	for name := range keys {
-		t.Errorf("span %q is not in the table", name)
+	for name := range emitted {
+		t.Errorf("%s is not in the table", name)
 	}
 }
 
@@ -147,43 +147,26 @@ func TestLogsTable(t *testing.T) {
 	b.lock = b.Lock("orders:42", "quorum", "", 0)
 	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
 	b.Close()
-	known := []string{
-		"name", "group", "kind", "owner", "token", "cause", "reason", "error", "error_type", "attempt", "remaining", "held", "node",
-		"by", "caller", "count", "cycle", "broken", "trace_id", "span_id",
-	}
-	seen, used := map[string]bool{}, map[string]bool{}
+	kinds, keys := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(b.records.buf.String()) {
 		var rec map[string]any
 		if err := json.Unmarshal([]byte(line), &rec); err != nil {
 			t.Fatal(err)
 		}
-		seen[fmt.Sprint(rec["level"], " ", rec["msg"])] = true
+		kinds[fmt.Sprint(rec["level"], " ", rec["msg"])] = true
 		for k := range rec {
-			used[k] = true
+			keys[k] = true
 		}
 	}
+	var known []string
 	for _, l := range telemetry.Logs {
-		kind := l.Level.String() + " " + l.Message
-		if !seen[kind] {
-			t.Errorf("%s is not logged", kind)
-		}
-		delete(seen, kind)
+		known = append(known, l.Level.String()+" "+l.Message)
 	}
-	for kind := range seen {
-		t.Errorf("%s is not in the table", kind)
-	}
-	for _, k := range known {
-		if !used[k] {
-			t.Errorf("key %s is not used", k)
-		}
-		delete(used, k)
-	}
-	for _, k := range []string{"time", "level", "msg"} {
-		delete(used, k)
-	}
-	for k := range used {
-		t.Errorf("key %s is not in the table", k)
-	}
+	wantSet(t, "messages", kinds, known)
+	wantSet(t, "keys", keys, []string{
+		"time", "level", "msg", "name", "group", "kind", "owner", "token", "cause", "reason", "error", "error_type", "attempt",
+		"remaining", "held", "node", "by", "caller", "count", "cycle", "broken", "trace_id", "span_id",
+	})
 }
 
 // TestBuckets: a quantile is read off two neighbouring bounds, so it can be as far from the truth as they are from each other.

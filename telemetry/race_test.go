@@ -24,10 +24,8 @@ func TestConcurrentEnds(t *testing.T) {
 		h := b.grant()
 		wg.Go(func() {
 			for range 3 {
-				ev := renewed(time.Now())
-				h.Renewal(ev)
-				ev.Outcome = telemetry.RenewalError
-				h.Renewal(ev)
+				h.Renewal(renewed(time.Now()))
+				h.Renewal(failed())
 			}
 		})
 		wg.Go(func() { h.Lost(telemetry.LossTaken, nil, nil) })

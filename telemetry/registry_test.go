@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/embedded"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -39,13 +37,9 @@ func TestTwoRecorders(t *testing.T) {
 		defer second.Close()
 		grant := func(r *telemetry.Recorder, name string) *telemetry.Hold {
 			l := r.Lock(name, "mutex", "", 0)
-			_, a := r.StartAcquire(b.caller, &l, ttl)
-			h := new(telemetry.Hold)
-			a.Grant(h, "x", 1)
-			return h
+			return granted(r, &l)
 		}
-		bad := renewed(time.Now())
-		bad.Outcome = telemetry.RenewalError
+		bad := failed()
 		old := grant(b.Recorder, "orders:1")
 		old.Renewal(bad)
 		time.Sleep(time.Minute)
@@ -119,36 +113,14 @@ func TestProviderIsForgotten(t *testing.T) {
 
 // odd is a MeterProvider whose value cannot be compared, and whose meters may fail.
 type odd struct {
-	embedded.MeterProvider
+	metricnoop.MeterProvider
 	_   [0]func()
 	err error
 }
 
 func (o odd) Meter(string, ...metric.MeterOption) metric.Meter {
-	return oddMeter{err: o.err}
+	return testMeter{err: o.err, callbacks: new(int)}
 }
-
-type oddMeter struct {
-	metricnoop.Meter
-	_   [0]func()
-	err error
-}
-
-func (m oddMeter) Int64Counter(n string, o ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	if n == telemetry.MetricErrors.Name && errors.Is(m.err, errBoom) {
-		return metricnoop.Int64Counter{}, m.err
-	}
-	return m.Meter.Int64Counter(n, o...)
-}
-
-func (m oddMeter) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
-	if errors.Is(m.err, errNoCallbacks) {
-		return nil, m.err
-	}
-	return metricnoop.Registration{}, nil
-}
-
-var errNoCallbacks = errors.New("no callbacks here")
 
 // counted is a MeterProvider that knows how many callbacks it has.
 type counted struct {
@@ -157,15 +129,29 @@ type counted struct {
 }
 
 func (c counted) Meter(string, ...metric.MeterOption) metric.Meter {
-	return countedMeter{callbacks: c.callbacks}
+	return testMeter{callbacks: c.callbacks}
 }
 
-type countedMeter struct {
+type testMeter struct {
 	metricnoop.Meter
+	_         [0]func()
+	err       error
 	callbacks *int
 }
 
-func (m countedMeter) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
+func (m testMeter) Int64Counter(n string, o ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	if n == telemetry.MetricErrors.Name && errors.Is(m.err, errBoom) {
+		return metricnoop.Int64Counter{}, m.err
+	}
+	return m.Meter.Int64Counter(n, o...)
+}
+
+var errNoCallbacks = errors.New("no callbacks here")
+
+func (m testMeter) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
+	if errors.Is(m.err, errNoCallbacks) {
+		return nil, m.err
+	}
 	*m.callbacks++
 	return countedRegistration{callbacks: m.callbacks}, nil
 }
@@ -252,9 +238,7 @@ func childReplaced(t *testing.T) {
 	r, l := newGlobal(t, nil)
 	cycle := func() { one(t.Context(), r, &l) }
 	cycle()
-	_, a := r.StartAcquire(t.Context(), &l, ttl)
-	var h telemetry.Hold
-	a.Grant(&h, "leader", 1)
+	h := granted(r, &l)
 	_, w := r.StartAcquire(t.Context(), &l, ttl)
 	w.WaitStart()
 	r.WatchdogLeases(2)
@@ -299,13 +283,8 @@ func childMixed(t *testing.T) {
 	otel.SetMeterProvider(b.mp)
 	late, ll := newGlobal(t, nil)
 	byHand, lh := newGlobal(t, b.mp)
-	bad := renewed(time.Now())
-	bad.Outcome = telemetry.RenewalError
 	for r, l := range map[*telemetry.Recorder]*telemetry.Lock{early: &le, late: &ll, byHand: &lh} {
-		_, a := r.StartAcquire(context.Background(), l, ttl)
-		h := new(telemetry.Hold)
-		a.Grant(h, "x", 1)
-		h.Renewal(bad)
+		granted(r, l).Renewal(failed())
 	}
 	b.want(3, telemetry.MetricFailing, "lockdog.group=orders")
 }

@@ -44,9 +44,7 @@ func TestRenewalSpanPolicies(t *testing.T) {
 			case 60:
 				ev.End = start.Add(2 * time.Second)
 			case 70:
-				bad := renewed(start)
-				bad.Outcome, bad.Err = telemetry.RenewalError, errBoom
-				h.Renewal(bad)
+				h.Renewal(failed())
 			}
 			h.Renewal(ev)
 		}
@@ -192,9 +190,7 @@ func TestNextTraceDeclined(t *testing.T) {
 	if asked != -1 {
 		t.Errorf("asked %d times", -asked)
 	}
-	bad := renewed(time.Now())
-	bad.Outcome = telemetry.RenewalError
-	h.Renewal(bad)
+	h.Renewal(failed())
 	if got := b.ordinals(); len(got) != 362 || !slices.Equal(got[360:], []int{512, 661}) {
 		t.Errorf("after the refusal: %v", got[360:])
 	}

@@ -122,8 +122,8 @@ func TestQuietBatch(t *testing.T) {
 	if got := started["renew batch"]; !slices.Contains(got, telemetry.KeyErrorType.String("loading")) {
 		t.Errorf("it starts with %v: no sampler could keep what failed", got)
 	}
-	ev := renewed(time.Now())
-	ev.Outcome, ev.Batch = telemetry.RenewalError, &batch
+	ev := failed()
+	ev.Batch = &batch
 	b.grant().Renewal(ev)
 	wantLink(t, b.one("renew orders"), s.SpanContext, "batch")
 }
