@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -67,13 +69,13 @@ var sampledParent = trace.NewSpanContext(trace.SpanContextConfig{
 })
 
 func TestResource(t *testing.T) {
-	p, _ := start(t, nil, func(c *otelsetup.Config) { c.Attributes = []attribute.KeyValue{attribute.String("shard", "7")} })
+	shard := func(c *otelsetup.Config) { c.Attributes = []attribute.KeyValue{attribute.String("shard", "7")} }
+	p, _ := start(t, nil, shard)
 	res := resourceOf(t, p)
 	if res["service.name"] != "orders" || res["service.version"] != "1.2.3" || res["shard"] != "7" || res["telemetry.sdk.language"] != "go" {
 		t.Errorf("resource %v", res)
 	}
-	p, _ = start(t, map[string]string{"OTEL_SERVICE_NAME": "billing", "OTEL_RESOURCE_ATTRIBUTES": "shard=8"},
-		func(c *otelsetup.Config) { c.Attributes = []attribute.KeyValue{attribute.String("shard", "7")} })
+	p, _ = start(t, map[string]string{"OTEL_SERVICE_NAME": "billing", "OTEL_RESOURCE_ATTRIBUTES": "shard=8"}, shard)
 	if res := resourceOf(t, p); res["service.name"] != "billing" || res["shard"] != "8" {
 		t.Errorf("the environment does not win: %v", res)
 	}
@@ -87,88 +89,66 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// TestExport: where spans go, and by which protocol.
+// TestExport: where spans go, and by which protocol. ADDR stands for the collector's address.
 func TestExport(t *testing.T) {
 	const (
 		proto   = "/v1/traces application/x-protobuf"
 		metrics = "/v1/metrics application/x-protobuf"
 	)
+	type vars = map[string]string
 	for _, c := range []struct {
-		name   string
-		grpc   bool
-		env    map[string]string // ADDR stands for the collector's address
-		change func(c *otelsetup.Config, addr string)
-		want   []string
+		name               string
+		endpoint, protocol string
+		env                vars
+		want               []string
 	}{
-		{name: "host and port", change: func(c *otelsetup.Config, a string) { c.Endpoint = a }, want: []string{proto}},
-		{name: "URL", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/" }, want: []string{proto}},
-		{name: "URL with the path", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/v1/traces" }, want: []string{proto}},
+		{"host and port", "ADDR", "", nil, []string{proto}},
+		{"URL", "http://ADDR/", "", nil, []string{proto}},
+		{"URL with the path", "http://ADDR/v1/traces", "", nil, []string{proto}},
+		{"URL with a prefix", "http://ADDR/otlp", "", nil, []string{"/otlp/v1/traces application/x-protobuf"}},
+		{"JSON", "ADDR", "http/json", nil, []string{"/v1/traces application/json"}},
+		{"gRPC", "ADDR", "grpc", vars{"OTEL_METRICS_EXPORTER": "otlp"}, []string{"grpc", "grpc metrics"}},
 		{
-			name: "URL with a prefix", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/otlp" },
-			want: []string{"/otlp/v1/traces application/x-protobuf"},
+			"traces endpoint by env", "", "",
+			vars{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ADDR/v1/traces"}, []string{proto},
 		},
 		{
-			name: "JSON", change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "http/json" },
-			want: []string{"/v1/traces application/json"},
-		},
-		{name: "gRPC", grpc: true, change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "grpc" }, want: []string{"grpc"}},
-		{name: "endpoint by env", env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR"}, want: []string{proto}},
-		{name: "traces endpoint by env", env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ADDR/v1/traces"}, want: []string{proto}},
-		{
-			name: "gRPC by env", grpc: true, want: []string{"grpc"},
-			env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			"gRPC by env", "", "",
+			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, []string{"grpc"},
 		},
 		{
-			name: "env names the protocol of a given endpoint", grpc: true, want: []string{"grpc"},
-			env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a },
+			"env names the protocol of a given endpoint", "ADDR", "",
+			vars{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, []string{"grpc"},
 		},
 		{
-			name: "Config wins over env", want: []string{proto},
-			env:    map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-			change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "http/protobuf" },
+			"Config wins over env", "ADDR", "http/protobuf",
+			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, []string{proto},
+		},
+		{"metrics", "http://ADDR/v1/traces", "", vars{"OTEL_METRICS_EXPORTER": "otlp"}, []string{proto, metrics}},
+		{
+			"metrics by env", "", "", vars{
+				"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR",
+			}, []string{metrics},
 		},
 		{
-			name: "metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp"}, want: []string{proto, metrics},
-			change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/v1/traces" },
+			"metrics by gRPC by env", "", "", vars{
+				"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://ADDR",
+				"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc",
+			}, []string{"grpc metrics"},
 		},
-		{
-			name: "metrics by env", want: []string{metrics},
-			env: map[string]string{
-				"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "prometheus, otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR",
-			},
-		},
-		{
-			name: "metrics by gRPC", grpc: true, want: []string{"grpc", "grpc metrics"}, env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp"},
-			change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "grpc" },
-		},
-		{
-			name: "metrics by gRPC by env", grpc: true, want: []string{"grpc metrics"},
-			env: map[string]string{
-				"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc",
-			},
-		},
-		{
-			name: "no metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "none"}, want: []string{proto},
-			change: func(c *otelsetup.Config, a string) { c.Endpoint = a },
-		},
-		{name: "none", env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
-		{name: "disabled", env: map[string]string{"OTEL_SDK_DISABLED": "TRUE"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
-		{name: "sampled out", env: map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
+		{"none", "ADDR", "", vars{"OTEL_TRACES_EXPORTER": "none"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newHTTPCollector
-			if c.grpc {
-				s = newGRPCCollector
+			server := newHTTPCollector(t)
+			if strings.HasPrefix(strings.Join(c.want, ""), "grpc") {
+				server = newGRPCCollector(t)
 			}
-			server := s(t)
-			env := map[string]string{}
+			env := vars{}
 			for k, v := range c.env {
 				env[k] = strings.ReplaceAll(v, "ADDR", server.addr)
 			}
 			p, _ := start(t, env, func(cfg *otelsetup.Config) {
-				if c.change != nil {
-					c.change(cfg, server.addr)
-				}
+				cfg.Endpoint, cfg.Protocol = strings.ReplaceAll(c.endpoint, "ADDR", server.addr), c.protocol
 			})
 			emit(t, p)
 			if got := server.seen(); !slices.Equal(got, c.want) {
@@ -181,7 +161,7 @@ func TestExport(t *testing.T) {
 // TestMetricsExporters: who gets the metrics, with the resource that the program and its environment state.
 func TestMetricsExporters(t *testing.T) {
 	for exporters, want := range map[string]struct{ scraped, sent bool }{
-		"": {scraped: true}, "prometheus": {scraped: true}, "otlp": {sent: true}, "otlp,prometheus": {true, true}, "none": {},
+		"": {scraped: true}, "prometheus": {scraped: true}, "otlp": {sent: true}, "prometheus, otlp": {true, true}, "none": {},
 	} {
 		server := newHTTPCollector(t)
 		p, _ := start(t, map[string]string{"OTEL_METRICS_EXPORTER": exporters, "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod"},
@@ -236,29 +216,33 @@ func TestSampler(t *testing.T) {
 
 // Settings that cannot be are refused at once, with what can be.
 func TestBadSettings(t *testing.T) {
+	type (
+		vars   = map[string]string
+		config = otelsetup.Config
+	)
 	for _, c := range []struct {
-		env  map[string]string
-		cfg  otelsetup.Config
+		env  vars
+		cfg  config
 		want string
 	}{
-		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, otelsetup.Config{}, "zipkin"},
-		{map[string]string{"OTEL_METRICS_EXPORTER": "otlp,statsd"}, otelsetup.Config{}, "statsd"},
-		{map[string]string{"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, otelsetup.Config{}, "metrics"},
-		{nil, otelsetup.Config{LogFormat: "xml"}, "xml"},
-		{nil, otelsetup.Config{Endpoint: "localhost:4317", Protocol: "carrier-pigeon"}, "carrier-pigeon"},
-		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smtp"}, otelsetup.Config{}, "smtp"},
-		{nil, otelsetup.Config{Protocol: "foo"}, "foo"},
-		{nil, otelsetup.Config{Endpoint: "nonsense"}, "neither host:port"},
-		{nil, otelsetup.Config{Endpoint: "localhost:99999"}, "no port 99999"},
-		{nil, otelsetup.Config{Endpoint: "localhost:"}, "neither host:port"},
-		{nil, otelsetup.Config{Endpoint: "ftp://host"}, "ftp://host"},
-		{nil, otelsetup.Config{Endpoint: "http://"}, "neither host:port"},
-		{nil, otelsetup.Config{Endpoint: "http://a b"}, "invalid character"},
-		{nil, otelsetup.Config{Endpoint: "unix://user:secret@/x"}, "xxxxx"},
-		{nil, otelsetup.Config{Endpoint: "http://user:secret@host:x"}, "@host:x"},
-		{nil, otelsetup.Config{Endpoint: "http://user:secret/!@host"}, "@host"},
-		{nil, otelsetup.Config{Endpoint: "user:secret@host:4317"}, "@host:4317"},
-		{nil, otelsetup.Config{Endpoint: "http://host:x"}, `invalid port ":x"`},
+		{vars{"OTEL_TRACES_EXPORTER": "zipkin"}, config{}, "zipkin"},
+		{vars{"OTEL_METRICS_EXPORTER": "otlp,statsd"}, config{}, "statsd"},
+		{vars{"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, config{}, "metrics"},
+		{nil, config{LogFormat: "xml"}, "xml"},
+		{nil, config{Endpoint: "localhost:4317", Protocol: "carrier-pigeon"}, "carrier-pigeon"},
+		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smtp"}, config{}, "smtp"},
+		{nil, config{Protocol: "foo"}, "foo"},
+		{nil, config{Endpoint: "nonsense"}, "neither host:port"},
+		{nil, config{Endpoint: "localhost:99999"}, "no port 99999"},
+		{nil, config{Endpoint: "localhost:"}, "neither host:port"},
+		{nil, config{Endpoint: "ftp://host"}, "ftp://host"},
+		{nil, config{Endpoint: "http://"}, "neither host:port"},
+		{nil, config{Endpoint: "http://a b"}, "invalid character"},
+		{nil, config{Endpoint: "unix://user:secret@/x"}, "xxxxx"},
+		{nil, config{Endpoint: "http://user:secret@host:x"}, "@host:x"},
+		{nil, config{Endpoint: "http://user:secret/!@host"}, "@host"},
+		{nil, config{Endpoint: "user:secret@host:4317"}, "@host:4317"},
+		{nil, config{Endpoint: "http://host:x"}, `invalid port ":x"`},
 	} {
 		for _, v := range variables {
 			t.Setenv(v, c.env[v])
@@ -289,22 +273,12 @@ func TestNowhereToSend(t *testing.T) {
 	if _, span := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), sampledParent), "in"); !span.SpanContext().IsSampled() {
 		t.Error("a sampled trace is cut here")
 	}
-	p, _ = start(t, map[string]string{"OTEL_TRACES_SAMPLER": "always_on"}, nil)
-	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
-		t.Error("OTEL_TRACES_SAMPLER is not respected")
-	}
-}
-
-// The port of OTLP over gRPC chooses gRPC; the default endpoint is used when it is asked for by name. Nobody
-// listens there in this test, and that is no error until something is to be sent.
-func TestDefaults(t *testing.T) {
-	p, _ := start(t, nil, func(c *otelsetup.Config) { c.Endpoint = "127.0.0.1:4317" })
-	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
-		t.Error("not exported")
-	}
-	p, _ = start(t, map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, nil)
-	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
-		t.Error("not exported")
+	// The default endpoint is used when it is asked for by name. That nobody listens there is no error until something is to be sent.
+	for _, env := range []map[string]string{{"OTEL_TRACES_SAMPLER": "always_on"}, {"OTEL_TRACES_EXPORTER": "otlp"}} {
+		p, _ = start(t, env, nil)
+		if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
+			t.Errorf("%v is not respected", env)
+		}
 	}
 }
 
@@ -372,8 +346,8 @@ func (b broken) Collect(c chan<- prometheus.Metric) {
 func TestScrapeErrorsAreLogged(t *testing.T) {
 	p, log := start(t, nil, nil)
 	p.Registry.MustRegister(broken{prometheus.NewDesc("broken", "A collector that fails.", nil, nil)})
-	rec := newRecorder()
-	p.Handler().ServeHTTP(rec, newRequest())
+	rec := httptest.NewRecorder()
+	p.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if rec.Code != 500 || !strings.Contains(log.String(), "sensor is gone") {
 		t.Errorf("%d, log %s", rec.Code, log)
 	}

@@ -50,13 +50,18 @@ var (
 	labelName  = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels.
+// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels. Sent by OTLP a metric has the same name in
+// Prometheus, or that of OpenTelemetry.
 func TestPrometheusNames(t *testing.T) {
 	p, _ := play(t)
 	text := scrape(t, p.Handler(), "text/plain")
 	scraped := map[string]string{}
 	for _, m := range typeLine.FindAllStringSubmatch(text, -1) {
 		scraped[m[1]] = m[2]
+	}
+	translated := map[string]otlptranslator.MetricType{
+		"counter": otlptranslator.MetricTypeMonotonicCounter, "updowncounter": otlptranslator.MetricTypeNonMonotonicCounter,
+		"histogram": otlptranslator.MetricTypeHistogram, "gauge": otlptranslator.MetricTypeGauge,
 	}
 	labels := map[string]bool{"le": true}
 	for _, m := range telemetry.Metrics {
@@ -71,6 +76,15 @@ func TestPrometheusNames(t *testing.T) {
 			t.Errorf("%s: help text differs", m.Prometheus)
 		}
 		delete(scraped, m.Prometheus)
+		for strategy, want := range map[otlptranslator.TranslationStrategyOption]string{
+			otlptranslator.UnderscoreEscapingWithSuffixes: m.Prometheus, otlptranslator.NoTranslation: m.Name,
+		} {
+			namer := otlptranslator.NewMetricNamer("", strategy)
+			sent := otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: translated[m.Kind]}
+			if got, err := namer.Build(sent); err != nil || got != want {
+				t.Errorf("%s by %s: %s, %v, want %s", m.Name, strategy, got, err, want)
+			}
+		}
 		for _, l := range m.Labels {
 			labels[strings.ReplaceAll(string(l.Key), ".", "_")] = true
 		}
@@ -86,24 +100,6 @@ func TestPrometheusNames(t *testing.T) {
 		for _, l := range labelName.FindAllStringSubmatch(s[2], -1) {
 			if !labels[l[1]] {
 				t.Errorf("%s carries %s", s[1], l[1])
-			}
-		}
-	}
-}
-
-// TestOTLPNames: sent by OTLP a metric has the name in Prometheus that it has when it is scraped, or that of OpenTelemetry.
-func TestOTLPNames(t *testing.T) {
-	for _, m := range telemetry.Metrics {
-		kind := map[string]otlptranslator.MetricType{
-			"counter": otlptranslator.MetricTypeMonotonicCounter, "updowncounter": otlptranslator.MetricTypeNonMonotonicCounter,
-			"histogram": otlptranslator.MetricTypeHistogram, "gauge": otlptranslator.MetricTypeGauge,
-		}[m.Kind]
-		for strategy, want := range map[otlptranslator.TranslationStrategyOption]string{
-			otlptranslator.UnderscoreEscapingWithSuffixes: m.Prometheus, otlptranslator.NoTranslation: m.Name,
-		} {
-			namer := otlptranslator.NewMetricNamer("", strategy)
-			if got, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: kind}); err != nil || got != want {
-				t.Errorf("%s by %s: %s, %v, want %s", m.Name, strategy, got, err, want)
 			}
 		}
 	}
