@@ -35,6 +35,26 @@ func TestRulesAreValid(t *testing.T) {
 	}
 }
 
+// mustPass has promtool test or check a text as a file.
+func mustPass(t *testing.T, text string, command ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, text)
+	if out, err := promtool(t, append(command, file)...); err != nil {
+		t.Errorf("%v\n%s\n%s", err, out, text)
+	}
+}
+
+// inYAML is an expression in YAML, of which JSON is a part.
+func inYAML(t *testing.T, expr string) string {
+	t.Helper()
+	text, err := json.Marshal(expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestRules runs the unit tests of the rules: those of each alert with only that alert and what it is computed from,
 // as promtool evaluates every rule there is at each step of each test.
 func TestRules(t *testing.T) {
@@ -187,51 +207,24 @@ func TestLossesBeforeTheFirstScrape(t *testing.T) {
 			continue
 		}
 		asked++
-		expr, err := json.Marshal("round(sum(" + q.expr + "))")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expr := inYAML(t, "round(sum("+q.expr+"))")
 		fmt.Fprintf(&test, "      - expr: %s\n        eval_time: 20m\n        exp_samples: [{labels: '{}', value: %d}]\n", expr, losses)
 	}
 	if asked < 7 {
 		t.Errorf("%d queries count losses", asked)
 	}
-	file := filepath.Join(t.TempDir(), "losses.yaml")
-	if err := os.WriteFile(file, []byte(test.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := promtool(t, "test", "rules", file); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	mustPass(t, test.String(), "test", "rules")
 }
 
 // TestQueriesParse: Prometheus understands the queries of the dashboards and of the runbook. They are put into rules to be
-// read by promtool.
+// read by promtool, which says where it doesn't understand one.
 func TestQueriesParse(t *testing.T) {
 	t.Parallel()
-	queries := slices.Concat(panelQueries(t), runbookQueries(t))
-	check := func(queries []query) (string, error) {
-		var rules strings.Builder
-		rules.WriteString("groups:\n  - name: queries\n    rules:\n")
-		for i, q := range queries {
-			expr, err := json.Marshal(q.expr) // JSON is YAML
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(&rules, "      - record: query_%d\n        expr: %s\n", i, expr)
-		}
-		file := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return promtool(t, "check", "rules", file)
+	var rules strings.Builder
+	rules.WriteString("groups:\n  - name: queries\n    rules:\n")
+	for i, q := range slices.Concat(panelQueries(t), runbookQueries(t)) {
+		fmt.Fprintf(&rules, "      - record: query_%d\n        expr: %s\n        labels: {where: %s}\n",
+			i, inYAML(t, q.expr), inYAML(t, q.where))
 	}
-	if _, err := check(queries); err == nil {
-		return
-	}
-	for _, q := range queries { // which is it?
-		if out, err := check([]query{q}); err != nil {
-			t.Errorf("%s: %s\n%s", q.where, q.expr, out)
-		}
-	}
+	mustPass(t, rules.String(), "check", "rules")
 }

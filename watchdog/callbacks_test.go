@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -67,8 +68,8 @@ func TestCheckAtTheDeadline(t *testing.T) {
 				t.Fatal("live at its deadline")
 			}
 			synctest.Wait()
-			if e.Check(&l.Lease) || len(l.losses) != 1 {
-				t.Fatalf("%d losses", len(l.losses))
+			if e.Check(&l.Lease) || len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossUnreachable {
+				t.Fatalf("losses %+v", l.losses)
 			}
 		}
 		if told != rounds {

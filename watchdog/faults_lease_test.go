@@ -109,3 +109,33 @@ func TestBadLeasesEverywhere(t *testing.T) {
 		}
 	})
 }
+
+// Leases of one cohort have deadlines of their own, and are lost at those.
+func TestEachAtItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.down()
+		e := start(t, s)
+		var locks []*lock
+		var deadlines []time.Time
+		for i := range 20 {
+			l := &lock{}
+			locks = append(locks, l)
+			sp := spec(l)
+			sp.Margin = time.Duration(i*i) * 12 * time.Millisecond // some of the later ones end earlier
+			e.Watch(&l.Lease, sp)
+			deadlines = append(deadlines, l.Deadline())
+			sleep(e, 200*time.Millisecond)
+		}
+		if got := e.Stats().Cohorts; got != 1 {
+			t.Fatalf("%d cohorts", got)
+		}
+		sleep(e, 2*ttl)
+		for i, l := range locks {
+			if len(l.losses) != 1 || !l.lostAt.Equal(deadlines[i]) {
+				t.Errorf("lock %d: %d losses, %v after its deadline", i, len(l.losses), l.lostAt.Sub(deadlines[i]))
+			}
+		}
+	})
+}

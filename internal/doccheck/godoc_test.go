@@ -2,10 +2,6 @@ package doccheck_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -17,20 +13,9 @@ var exported = []string{"lock", "lock/locktest", "lock/lockdebug", "lock/leader"
 func TestEverythingIsDocumented(t *testing.T) {
 	t.Parallel()
 	for _, dir := range exported {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no Go files (%v)", dir, err)
-		}
-		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			silent := func(n *ast.Ident) { t.Errorf("%s: %s has no comment", fset.Position(n.Pos()), n.Name) }
+		fset, files := parse(t, dir)
+		silent := func(n *ast.Ident) { t.Errorf("%s: %s has no comment", fset.Position(n.Pos()), n.Name) }
+		for _, f := range files {
 			for _, d := range f.Decls {
 				switch d := d.(type) {
 				case *ast.FuncDecl:
@@ -76,14 +61,12 @@ func inspect(s ast.Spec, said bool, silent func(*ast.Ident)) {
 		if !said && s.Doc == nil {
 			silent(s.Name)
 		}
-		var members *ast.FieldList
+		members := new(ast.FieldList)
 		switch typ := s.Type.(type) {
 		case *ast.StructType:
 			members = typ.Fields
 		case *ast.InterfaceType:
 			members = typ.Methods
-		default:
-			return
 		}
 		for _, m := range members.List {
 			for _, n := range m.Names {

@@ -23,6 +23,36 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
+// glob is the files of a pattern, from the root of the repository. There is one at least.
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no %s (%v)", pattern, err)
+	}
+	for i, file := range files {
+		files[i] = filepath.ToSlash(strings.TrimPrefix(file, root+"/"))
+	}
+	return files
+}
+
+// parse reads the Go files of a folder, without the tests.
+func parse(t *testing.T, dir string) (fset *token.FileSet, files []*ast.File) {
+	t.Helper()
+	fset = token.NewFileSet()
+	for _, name := range glob(t, dir+"/*.go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, readFile(t, name), parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return fset, files
+}
+
 // block is the text of a file between <!-- name --> and <!-- /name -->, without the empty lines around it.
 func block(t *testing.T, path, name string) string {
 	t.Helper()
@@ -119,15 +149,7 @@ func TestLinks(t *testing.T) {
 	links := regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
 	anchors := map[string][]string{}
 	for _, pattern := range anchored {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no such file (%v)", pattern, err)
-		}
-		for _, file := range files {
-			name, err := filepath.Rel(root, file)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, name := range glob(t, pattern) {
 			for _, m := range links.FindAllStringSubmatch(readFile(t, name), -1) {
 				if link := m[1] + m[2]; !strings.Contains(link, "://") {
 					follow(t, anchors, name, link)

@@ -2,7 +2,6 @@ package doccheck_test
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,10 +31,7 @@ func TestPathsExist(t *testing.T) {
 		t.Errorf("only %d paths were found", len(paths))
 	}
 	for _, m := range paths {
-		pattern := strings.ReplaceAll(m[1], "<kind>", "*")
-		if found, err := filepath.Glob(filepath.Join(root, pattern)); err != nil || len(found) == 0 {
-			t.Errorf("CONTRIBUTING.md names %s, which doesn't exist (%v)", m[1], err)
-		}
+		glob(t, strings.ReplaceAll(m[1], "<kind>", "*")) // fails if there is none
 	}
 }
 
@@ -44,39 +40,28 @@ func TestNamesExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}
 	for _, pattern := range []string{"*/*_test.go", "*/*/*_test.go", "*/*/*/*_test.go"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(text)) {
-				if rest, ok := strings.CutPrefix(line, "func Test"); ok {
-					name, _, _ := strings.Cut(rest, "(")
-					tests["Test"+name] = true
-				}
+		for _, file := range glob(t, pattern) {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(readFile(t, file), -1) {
+				tests[m[1]] = true
 			}
 		}
 	}
 	makefile, alerts := readFile(t, "Makefile"), readFile(t, "dashboards/prometheus/lockdog-alerts.yaml")
 	for _, doc := range append(pages(t), "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "dashboards/pictures/README.md") {
 		text := readFile(t, doc)
-		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
-			if !tests[m[1]] {
-				t.Errorf("%s names %s, which doesn't exist", doc, m[1])
-			}
-		}
-		for _, m := range regexp.MustCompile("(?m)(?:`|^    )make ([a-z0-9-]+)").FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(makefile, "\n"+m[1]+":") {
-				t.Errorf("%s names make %s, which doesn't exist", doc, m[1])
-			}
-		}
-		for _, m := range regexp.MustCompile("`(Lockdog[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(alerts, "alert: "+m[1]+"\n") {
-				t.Errorf("%s names the alert %s, which doesn't exist", doc, m[1])
+		for pattern, exists := range map[string]func(name string) bool{
+			"`(Test\\w+)`": func(name string) bool { return tests[name] },
+			"(?m)(?:`|^    )make ([a-z0-9-]+)": func(name string) bool {
+				return strings.Contains(makefile, "\n"+name+":")
+			},
+			"`(Lockdog[A-Z]\\w+)`": func(name string) bool {
+				return strings.Contains(alerts, "alert: "+name+"\n")
+			},
+		} {
+			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+				if !exists(m[1]) {
+					t.Errorf("%s names %s, which doesn't exist", doc, m[0])
+				}
 			}
 		}
 	}
@@ -86,17 +71,11 @@ func TestNamesExist(t *testing.T) {
 func TestPicturesAreSmall(t *testing.T) {
 	t.Parallel()
 	const most = 150 << 10
-	pictures := []string{filepath.Join(root, "loadtest/report.png")}
-	for _, pattern := range []string{"*.png", "*.svg"} {
-		found, err := filepath.Glob(filepath.Join(root, "dashboards/pictures", pattern))
-		if err != nil || len(found) == 0 {
-			t.Errorf("no %s in dashboards/pictures (%v)", pattern, err)
-		}
-		pictures = append(pictures, found...)
-	}
-	for _, file := range pictures {
-		if info, err := os.Stat(file); err != nil || info.Size() > most {
-			t.Errorf("%s: more than %d bytes (%v)", file, most, err)
+	for _, pattern := range []string{"loadtest/report.png", "dashboards/pictures/*.png", "dashboards/pictures/*.svg"} {
+		for _, file := range glob(t, pattern) {
+			if size := len(readFile(t, file)); size > most {
+				t.Errorf("%s: %d bytes, more than %d", file, size, most)
+			}
 		}
 	}
 }
@@ -104,21 +83,14 @@ func TestPicturesAreSmall(t *testing.T) {
 // TestWorkflow holds GitHub's CI to what every CI runs, with actions that can't change under us.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
-	}
 	pinned := regexp.MustCompile(`^\S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 	all := ""
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all += string(text)
-		for _, m := range regexp.MustCompile(`(?m)^\s*-? ?uses: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, file := range glob(t, ".github/workflows/*.yml") {
+		text := readFile(t, file)
+		all += text
+		for _, m := range regexp.MustCompile(`(?m)^\s*-? ?uses: (.*)$`).FindAllStringSubmatch(text, -1) {
 			if !pinned.MatchString(m[1]) {
-				t.Errorf("%s uses %s: want owner/name@<commit> # v1.2.3", filepath.Base(file), m[1])
+				t.Errorf("%s uses %s: want owner/name@<commit> # v1.2.3", file, m[1])
 			}
 		}
 	}

@@ -71,15 +71,7 @@ var packages = map[string]string{
 // pages are README.md and those in docs.
 func pages(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no pages in docs (%v)", err)
-	}
-	all := []string{"README.md"}
-	for _, file := range files {
-		all = append(all, filepath.ToSlash(filepath.Join("docs", filepath.Base(file))))
-	}
-	return all
+	return append([]string{"README.md"}, glob(t, "docs/*.md")...)
 }
 
 // TestCodeCompiles checks the Go code of all pages and of the documentation of packages as the compiler does: whole files as they are, pieces in the

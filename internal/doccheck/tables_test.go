@@ -3,10 +3,7 @@ package doccheck_test
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/printer"
-	"go/token"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -117,20 +114,9 @@ func TestOptionsTable(t *testing.T) {
 // options are the signatures of the functions that return the type, sorted.
 func options(t *testing.T, kind string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "lock", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []string
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+	fset, files := parse(t, "lock")
+	for _, f := range files {
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || fn.Recv != nil || !fn.Name.IsExported() || fn.Type.Results == nil {

@@ -1,7 +1,7 @@
 package figures_test
 
 import (
-	"math"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -22,52 +22,45 @@ func rounds(k figures.Key, values ...float64) figures.Rounds {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	tail := []figures.Figures{{figures.P99: 300, figures.P50: 100}, {figures.P99: 500, figures.P50: 100}}
-	for name, c := range map[string]struct {
-		target    figures.Target
-		mine      figures.Rounds
-		base      figures.Rounds
-		met       bool
-		got, by   float64
-		low, high float64
-		text      string
+	for _, c := range []struct {
+		target     figures.Target
+		mine, base figures.Rounds
+		text       string
 	}{
-		"a number, kept": {
-			figures.Target{What: "allocations", Key: figures.Allocs, AtMost: true, Limit: 25},
-			rounds(figures.Allocs, 20, 24, 19), nil, true, 20, .2, 19, 24,
-			"met     by 20 %   allocations: 20.0, rounds 19.0 to 24.0; wanted at most 25.0",
+		{
+			figures.Target{What: "kept", Key: figures.Allocs, AtMost: true, Limit: 25},
+			rounds(figures.Allocs, 20, 24, 19), nil,
+			"met     by 20 %   kept: 20.0, rounds 19.0 to 24.0; wanted at most 25.0",
 		},
-		"a number, exceeded": {
-			figures.Target{What: "told", Key: figures.Longest, AtMost: true, Limit: 50, Unit: "ms"},
-			rounds(figures.Longest, 75), nil, false, 75, -.5, 75, 75,
-			"MISSED  by 50 %   told: 75.0 ms, rounds 75.0 to 75.0; wanted at most 50.0 ms",
+		{
+			figures.Target{What: "exceeded", Key: figures.Longest, AtMost: true, Limit: 50, Unit: "ms"},
+			rounds(figures.Longest, 75), nil,
+			"MISSED  by 50 %   exceeded: 75.0 ms, rounds 75.0 to 75.0; wanted at most 50.0 ms",
 		},
-		"the ratio is one of medians": {
-			figures.Target{What: "operations", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
-			rounds(figures.Rate, 300, 500, 100), rounds(figures.Rate, 100, 200, 150), true, 2, 0, 100. / 150, 3,
-			"met     just      operations: 2.00 × other (300 / 150 /s), rounds 0.67 to 3.00; wanted at least 2.00 × other",
+		{
+			figures.Target{What: "ratio of medians", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
+			rounds(figures.Rate, 300, 500, 100), rounds(figures.Rate, 100, 200, 150),
+			"met     just      ratio of medians: 2.00 × other (300 / 150 /s), rounds 0.67 to 3.00; wanted at least 2.00 × other",
 		},
-		"too little": {
-			figures.Target{What: "operations", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
-			rounds(figures.Rate, 150), rounds(figures.Rate, 100), false, 1.5, -.25, 1.5, 1.5,
-			"MISSED  by 25 %   operations: 1.50 × other (150 / 100 /s), rounds 1.50 to 1.50; wanted at least 2.00 × other",
+		{
+			figures.Target{What: "too little", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
+			rounds(figures.Rate, 150), rounds(figures.Rate, 100),
+			"MISSED  by 25 %   too little: 1.50 × other (150 / 100 /s), rounds 1.50 to 1.50; wanted at least 2.00 × other",
 		},
-		"another figure of its own": {
-			figures.Target{What: "p99", Key: figures.P99, AtMost: true, Limit: 5, Base: "me", BaseKey: figures.P50, Unit: "µs"},
-			tail, tail, true, 4, .2, 3, 5,
-			"met     by 20 %   p99: 4.00 × me's p50_us (400 / 100 µs), rounds 3.00 to 5.00; wanted at most 5.00 × me's p50_us",
+		{
+			figures.Target{What: "own p50", Key: figures.P99, AtMost: true, Limit: 5, Base: "me", BaseKey: figures.P50, Unit: "µs"},
+			tail, tail,
+			"met     by 20 %   own p50: 4.00 × me's p50_us (400 / 100 µs), rounds 3.00 to 5.00; wanted at most 5.00 × me's p50_us",
 		},
-		"the worst round counts": {
-			figures.Target{What: "never", Key: figures.ToldNever, AtMost: true, Limit: 0},
-			rounds(figures.ToldNever, 0, 0, 1), nil, false, 1, 0, 0, 1,
-			"MISSED            never: 1.00, rounds 0.00 to 1.00; wanted at most 0.00",
+		{
+			figures.Target{What: "worst round", Key: figures.ToldNever, AtMost: true, Limit: 0},
+			rounds(figures.ToldNever, 0, 0, 1), nil,
+			"MISSED            worst round: 1.00, rounds 0.00 to 1.00; wanted at most 0.00",
 		},
 	} {
 		v := c.target.Judge(c.mine, c.base)
-		if !v.Known || v.Met != c.met || v.Got != c.got || math.Abs(v.By-c.by) > 1e-9 || v.Low != c.low || v.High != c.high {
-			t.Errorf("%s: %+v", name, v)
-		}
-		if v.String() != c.text {
-			t.Errorf("%s:\n%s, want\n%s", name, v, c.text)
+		if !v.Known || v.Met != strings.HasPrefix(c.text, "met") || v.String() != c.text {
+			t.Errorf("%+v:\n%s, want\n%s", v, v, c.text)
 		}
 	}
 }

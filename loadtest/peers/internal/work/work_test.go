@@ -71,6 +71,13 @@ func (c *child) warm() reply {
 	return c.reply()
 }
 
+// work has it measure.
+func (c *child) work() reply {
+	c.t.Helper()
+	c.ask(work.Go)
+	return c.reply()
+}
+
 func (c *child) reply() reply {
 	c.t.Helper()
 	var r reply
@@ -80,11 +87,14 @@ func (c *child) reply() reply {
 	return r
 }
 
-// finish ends it, and gives its exit code.
-func (c *child) finish() int {
+// finish ends it, and wants that exit code.
+func (c *child) finish(code int) {
+	c.t.Helper()
 	_ = c.in.Close()
 	_, _ = io.Copy(io.Discard, c.rest) // a Decoder may leave the end of the last line, for which the child waits
-	return <-c.end
+	if got := <-c.end; got != code {
+		c.t.Errorf("exit code %d, want %d", got, code)
+	}
 }
 
 // measure runs all of it.
@@ -94,14 +104,11 @@ func measure(t *testing.T, cfg work.Config) work.Result {
 	if r := c.warm(); r.Error != "" {
 		t.Fatalf("warm: %+v", r)
 	}
-	c.ask(work.Go)
-	r := c.reply()
+	r := c.work()
 	if r.Error != "" {
 		t.Fatalf("%+v", r)
 	}
-	if code := c.finish(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	c.finish(0)
 	return r.Result
 }
 
@@ -109,6 +116,15 @@ func config(srv *redistest.Server, kind, name string, goroutines int) work.Confi
 	return work.Config{
 		Kind: kind, Peer: name, Addrs: []string{srv.Addr()}, Lease: time.Minute, Goroutines: goroutines,
 		Warm: 20 * time.Millisecond, Window: 500 * time.Millisecond,
+	}
+}
+
+// share has the processes of a measurement share a name, and a witness.
+func share(t *testing.T, cfg *work.Config) {
+	t.Helper()
+	cfg.Witness = filepath.Join(t.TempDir(), "witness")
+	if err := witness.Create(cfg.Witness); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -141,10 +157,7 @@ func TestShared(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	cfg := config(srv, work.Shared, peer.Lockdog, 3)
-	cfg.Witness = filepath.Join(t.TempDir(), "witness")
-	if err := witness.Create(cfg.Witness); err != nil {
-		t.Fatal(err)
-	}
+	share(t, &cfg)
 	cfg.Pause, cfg.Window = time.Millisecond, 5*time.Second
 	one := start(t, cfg)
 	cfg.Process = 1
@@ -157,7 +170,9 @@ func TestShared(t *testing.T) {
 	one.ask(work.Go)
 	two.ask(work.Go)
 	a, b := one.reply(), two.reply()
-	if one.finish() != 0 || two.finish() != 0 || a.Error+b.Error != "" {
+	one.finish(0)
+	two.finish(0)
+	if a.Error+b.Error != "" {
 		t.Fatal("it failed")
 	}
 	for _, r := range []work.Result{a.Result, b.Result} {
@@ -209,11 +224,10 @@ func TestLossUntold(t *testing.T) {
 	t.Parallel()
 	c := start(t, config(redistest.Start(t), work.Loss, peer.Floor, 1))
 	c.warm()
-	c.ask(work.Go)
-	if r := c.reply(); !strings.Contains(r.Error, "tells no holder") {
+	if r := c.work(); !strings.Contains(r.Error, "tells no holder") {
 		t.Errorf("%+v", r)
 	}
-	c.finish()
+	c.finish(0)
 }
 
 // A TryLock that is not refused spoils the measurement, and so does any other error.
@@ -231,11 +245,10 @@ func TestHeldNoMore(t *testing.T) {
 		if err := spoil(t.Context(), srv.Client(t)); err != nil {
 			t.Fatal(err)
 		}
-		c.ask(work.Go)
-		if r := c.reply(); !strings.Contains(r.Error, "TryLock of a lock that is held") {
+		if r := c.work(); !strings.Contains(r.Error, "TryLock of a lock that is held") {
 			t.Errorf("%s: %+v", name, r)
 		}
-		c.finish()
+		c.finish(1) // it had a lock to release
 	}
 }
 
@@ -245,26 +258,20 @@ func TestStuck(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	cfg := config(srv, work.Shared, peer.Gate, 1)
-	cfg.Witness = filepath.Join(t.TempDir(), "witness")
-	if err := witness.Create(cfg.Witness); err != nil {
-		t.Fatal(err)
-	}
+	share(t, &cfg)
 	c := start(t, cfg)
 	c.warm()
 	if err := rdb.Set(t.Context(), "peers:shared", "somebody", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.ask(work.Go)
-	r := c.reply().Result
+	r := c.work().Result
 	if r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if longest := r.Times.Most; longest < cfg.Window*9/10 || longest > cfg.Window {
 		t.Errorf("waited %v of %v", longest, cfg.Window)
 	}
-	if code := c.finish(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	c.finish(0)
 }
 
 // A release that is under way at the end of the grace goes on: canceled, it would fail the measurement and leave the lock held.
@@ -281,9 +288,7 @@ func TestSlowRelease(t *testing.T) {
 	if r := c.reply(); r.Error != "" || r.Result.All == 0 {
 		t.Errorf("%+v", r)
 	}
-	if code := c.finish(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	c.finish(0)
 }
 
 // Who does not heed its ctx is left behind: the measurement ends, and tells.
@@ -293,8 +298,7 @@ func TestLeftBehind(t *testing.T) {
 	c := start(t, config(srv, work.Distinct, peer.Floor, 8))
 	c.warm()
 	srv.Pause(t)
-	c.ask(work.Go)
-	r := c.reply() // before go-redis's timeout of 5 s and another try
+	r := c.work() // before go-redis's timeout of 5 s and another try
 	srv.Resume(t)
 	if r.Error != "" || r.Result.All != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
 		t.Fatalf("%+v", r)
@@ -302,9 +306,7 @@ func TestLeftBehind(t *testing.T) {
 	if p50 := r.Result.Times.Quantile(.5); p50 < c.cfg.Window*9/10 || p50 > c.cfg.Window*101/100 {
 		t.Errorf("waited %v of %v", p50, c.cfg.Window)
 	}
-	if code := c.finish(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	c.finish(0)
 }
 
 // An error ends it, and is told. So does the end of its input, at any time.
@@ -324,13 +326,11 @@ func TestEnds(t *testing.T) {
 		if r := c.warm(); r.Error == "" {
 			t.Errorf("%s: no error", name)
 		}
-		c.finish()
+		c.finish(0)
 	}
 	c := start(t, good)
 	c.warm()
-	if code := c.finish(); code != 0 {
-		t.Errorf("ended before it began: exit code %d", code)
-	}
+	c.finish(0)
 	good.Window = time.Hour
 	c = start(t, good)
 	c.warm()
