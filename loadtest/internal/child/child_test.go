@@ -71,7 +71,8 @@ func (c *talker) finish() {
 	}
 }
 
-// TestHolders takes and releases locks in every mode that is Go. A lock that somebody took away is told when it is released.
+// TestHolders takes and releases locks in every mode that is Go. A lock that somebody took away is told when it is
+// released.
 func TestHolders(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{child.None, child.PerLock, child.Batched} {

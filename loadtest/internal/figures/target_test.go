@@ -38,9 +38,9 @@ func TestJudge(t *testing.T) {
 			"MISSED  by 50 %   exceeded: 75.0 ms, rounds 75.0 to 75.0; wanted at most 50.0 ms",
 		},
 		{
-			figures.Target{What: "ratio of medians", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
+			figures.Target{What: "medians", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
 			rounds(figures.Rate, 300, 500, 100), rounds(figures.Rate, 100, 200, 150),
-			"met     just      ratio of medians: 2.00 × other (300 / 150 /s), rounds 0.67 to 3.00; wanted at least 2.00 × other",
+			"met     just      medians: 2.00 × other (300 / 150 /s), rounds 0.67 to 3.00; wanted at least 2.00 × other",
 		},
 		{
 			figures.Target{What: "too little", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
@@ -48,7 +48,10 @@ func TestJudge(t *testing.T) {
 			"MISSED  by 25 %   too little: 1.50 × other (150 / 100 /s), rounds 1.50 to 1.50; wanted at least 2.00 × other",
 		},
 		{
-			figures.Target{What: "own p50", Key: figures.P99, AtMost: true, Limit: 5, Base: "me", BaseKey: figures.P50, Unit: "µs"},
+			figures.Target{
+				What: "own p50", Key: figures.P99, AtMost: true, Limit: 5, Unit: "µs",
+				Base: "me", BaseKey: figures.P50,
+			},
 			tail, tail,
 			"met     by 20 %   own p50: 4.00 × me's p50_us (400 / 100 µs), rounds 3.00 to 5.00; wanted at most 5.00 × me's p50_us",
 		},

@@ -66,8 +66,8 @@ func release(t *testing.T, h peer.Held) {
 	}
 }
 
-// A lock that is held is refused to other clients, whoever asks; released, it is theirs. A release that finds its lock gone says so, where the
-// library does.
+// A lock that is held is refused to other clients, whoever asks; released, it is theirs. A release that finds its lock
+// gone says so, where the library does.
 func TestExclusion(t *testing.T) {
 	forEach(t, all, func(t *testing.T, name string, srv *redistest.Server) {
 		one, two := open(t, name, srv), open(t, name, srv)
