@@ -25,7 +25,8 @@ func TestDeadlock(t *testing.T) {
 	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
 	span := trace.SpanContextFromContext(ctx)
 	wantIn(t, "record", b.record(telemetry.LogDeadlock), map[string]any{
-		"name": "orders:42", "group": "orders", "cycle": cycle, "broken": true, "trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
+		"name": "orders:42", "group": "orders", "cycle": cycle, "broken": true,
+		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
 	})
 	// There at once, though the acquire's span isn't.
 	mark := b.one("deadlock orders")

@@ -37,11 +37,15 @@ func TestPassAndGive(t *testing.T) {
 	b.want(0, telemetry.MetricWaiting, "lockdog.group=pool")
 	b.want(0, telemetry.MetricHeld, "lockdog.group=pool")
 	acquire, released := attrs(b.one("acquire pool")), b.named("release pool")
-	wantIn(t, "acquire", acquire, map[attribute.Key]string{telemetry.KeyKind: "unleased_semaphore", telemetry.KeyOutcome: "acquired"})
+	wantIn(t, "acquire", acquire, map[attribute.Key]string{
+		"lockdog.kind": "unleased_semaphore", "lockdog.outcome": "acquired",
+	})
 	if len(released) != 2 || attrs(released[1])[telemetry.KeyErrorType] != "network" || released[1].Status.Description != "boom" {
 		t.Fatalf("releases: %v", released)
 	}
-	for _, key := range []attribute.Key{telemetry.KeyToken, telemetry.KeyOwner, telemetry.KeyLease, telemetry.KeyBlockedBy} {
+	for _, key := range []attribute.Key{
+		telemetry.KeyToken, telemetry.KeyOwner, telemetry.KeyLease, telemetry.KeyBlockedBy,
+	} {
 		if acquire[key] != "" || attrs(released[0])[key] != "" {
 			t.Errorf("what was never held has %s", key)
 		}

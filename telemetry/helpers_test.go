@@ -142,9 +142,13 @@ func wantIn[K ~string, V comparable](t *testing.T, what string, got, want map[K]
 
 func wantLink(t *testing.T, s tracetest.SpanStub, to trace.SpanContext, kind string) {
 	t.Helper()
-	if len(s.Links) != 1 || s.Links[0].SpanContext.TraceID() != to.TraceID() || s.Links[0].SpanContext.SpanID() != to.SpanID() ||
-		!slices.Contains(s.Links[0].Attributes, telemetry.KeyLink.String(kind)) {
-		t.Errorf("%s: links %+v, want one to %v as %s", s.Name, s.Links, to, kind)
+	if len(s.Links) != 1 {
+		t.Fatalf("%s: %d links", s.Name, len(s.Links))
+	}
+	l := s.Links[0]
+	if l.SpanContext.TraceID() != to.TraceID() || l.SpanContext.SpanID() != to.SpanID() ||
+		!slices.Contains(l.Attributes, telemetry.KeyLink.String(kind)) {
+		t.Errorf("%s: link %+v, want to %v as %s", s.Name, l, to, kind)
 	}
 }
 

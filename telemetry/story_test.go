@@ -14,8 +14,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// TestStory follows one lock from a contended acquire to its release, for what depends on times and on a partial batch. Package lock's TestStory
-// has every span, attribute, parent and link.
+// TestStory follows one lock from a contended acquire to its release, for what depends on times and on a partial batch.
+// Package lock's TestStory has every span, attribute, parent and link.
 func TestStory(t *testing.T) {
 	b := newBench(t)
 	actx, a := b.StartAcquire(b.caller, &b.lock, ttl)
@@ -43,14 +43,17 @@ func TestStory(t *testing.T) {
 	h.End(telemetry.EndReleased)
 
 	for _, s := range b.spans.GetSpans() {
-		if scope := s.InstrumentationScope; scope.Name != telemetry.ScopeName || scope.Version != telemetry.Version || scope.SchemaURL != semconv.SchemaURL {
+		scope := s.InstrumentationScope
+		if scope.Name != telemetry.ScopeName || scope.Version != telemetry.Version ||
+			scope.SchemaURL != semconv.SchemaURL {
 			t.Errorf("%s: scope %+v", s.Name, scope)
 		}
 		if s.Status.Code != codes.Unset {
 			t.Errorf("%s: status %v", s.Name, s.Status)
 		}
 	}
-	acquire, held, hold, release := b.one("acquire orders"), b.one("held orders"), b.one("hold orders"), b.one("release orders")
+	acquire, release := b.one("acquire orders"), b.one("release orders")
+	held, hold := b.one("held orders"), b.one("hold orders")
 	if !h.SpanContext().Equal(held.SpanContext) || held.Parent.SpanID() != sc.SpanID() {
 		t.Error("the hold does not know its held span, or that is not within the acquire")
 	}
@@ -69,13 +72,17 @@ func TestStory(t *testing.T) {
 		"lockdog.attempts": "2", "lockdog.wakeups": "1", "lockdog.lease.duration": "30", "lockdog.takeover": "expired",
 	})
 	wantIn(t, "renew", attrs(renewal), map[attribute.Key]string{
-		"lockdog.lease.remaining": "20", "lockdog.lease.utilization": "0.3333333333333333", "lockdog.renewal.lag": "0.005", "lockdog.batch.size": "2",
+		"lockdog.lease.remaining": "20", "lockdog.lease.utilization": "0.3333333333333333",
+		"lockdog.renewal.lag": "0.005", "lockdog.batch.size": "2",
 	})
 	wantIn(t, "renew batch", attrs(b.one("renew batch")), map[attribute.Key]string{
-		"lockdog.batch.size": "2", "lockdog.renewal.lag": "0.005", "lockdog.outcome": "partial", "lockdog.batch.renewed": "1",
-		"lockdog.batch.failed": "1", "error.type": "timeout", "server.address": "127.0.0.1", "server.port": "6379", "db.operation.batch.size": "2",
+		"lockdog.batch.size": "2", "lockdog.renewal.lag": "0.005", "lockdog.outcome": "partial",
+		"lockdog.batch.renewed": "1", "lockdog.batch.failed": "1", "error.type": "timeout",
+		"server.address": "127.0.0.1", "server.port": "6379", "db.operation.batch.size": "2",
 	})
-	wantIn(t, "release", attrs(release), map[attribute.Key]string{"lockdog.outcome": "released", "lockdog.release.unconfirmed": "true"})
+	wantIn(t, "release", attrs(release), map[attribute.Key]string{
+		"lockdog.outcome": "released", "lockdog.release.unconfirmed": "true",
+	})
 }
 
 func TestLostAndCanceled(t *testing.T) {
@@ -89,7 +96,8 @@ func TestLostAndCanceled(t *testing.T) {
 	h.Lost(telemetry.LossTaken, errors.New("taken by other:9"), nil)
 	h.End(telemetry.EndLost)
 	lost := b.one("lost orders")
-	if lost.Parent.SpanID() != held.SpanID() || lost.Status.Code != codes.Error || lost.Status.Description != "taken by other:9" {
+	if lost.Parent.SpanID() != held.SpanID() || lost.Status.Code != codes.Error ||
+		lost.Status.Description != "taken by other:9" {
 		t.Errorf("lost: %+v", lost)
 	}
 	wantIn(t, "lost", attrs(lost), map[attribute.Key]string{"lockdog.cause": "taken"})
@@ -113,7 +121,9 @@ func TestLostAndCanceled(t *testing.T) {
 		if cancel.Parent.SpanID() != h.SpanContext().SpanID() || cancel.Status.Code != codes.Unset || attrs(cancel)["lockdog.reason"] != string(reason) {
 			t.Errorf("cancel: %+v", cancel)
 		}
-		wantIn(t, "cancel", b.record(kind), map[string]any{"reason": string(reason), "trace_id": held.TraceID().String()})
+		wantIn(t, "cancel", b.record(kind), map[string]any{
+			"reason": string(reason), "trace_id": held.TraceID().String(),
+		})
 	}
 }
 

@@ -31,7 +31,8 @@ var shapeOfTraceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a
 // FuzzParseTraceparent compares with OpenTelemetry's own parser, which takes more, and with the shape.
 func FuzzParseTraceparent(f *testing.F) {
 	for _, s := range []string{
-		goodTraceparent, "", "00", goodTraceparent + "-", goodTraceparent[:54], "01" + goodTraceparent[2:], "ff" + goodTraceparent[2:],
+		goodTraceparent, "", "00", goodTraceparent + "-", goodTraceparent[:54],
+		"01" + goodTraceparent[2:], "ff" + goodTraceparent[2:],
 		"00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01",
 		"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331_01",
@@ -46,7 +47,8 @@ func FuzzParseTraceparent(f *testing.F) {
 		if ok != (shapeOfTraceparent.MatchString(s) && want.IsValid()) {
 			t.Errorf("%q: %v", s, ok)
 		}
-		if ok && (got.TraceID() != want.TraceID() || got.SpanID() != want.SpanID() || got.IsSampled() != want.IsSampled()) {
+		if ok && (got.TraceID() != want.TraceID() || got.SpanID() != want.SpanID() ||
+			got.IsSampled() != want.IsSampled()) {
 			t.Errorf("%q: %v, want %v", s, got, want)
 		}
 		if !ok && got.IsValid() {

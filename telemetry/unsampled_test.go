@@ -53,7 +53,9 @@ func TestEndOfAnUnsampledLock(t *testing.T) {
 			t.Errorf("%s is no root of its own", name)
 		}
 		wantLink(t, s, trace.SpanContextFromContext(actx), "held")
-		wantIn(t, name, attrs(s), map[attribute.Key]string{"lockdog.name": "orders:42", "lockdog.owner": "app:1", "lockdog.token": "7"})
+		wantIn(t, name, attrs(s), map[attribute.Key]string{
+			"lockdog.name": "orders:42", "lockdog.owner": "app:1", "lockdog.token": "7",
+		})
 		wantIn(t, name, record, map[string]any{"trace_id": s.SpanContext.TraceID().String()})
 	}
 	for key, p := range points(b.metrics()[telemetry.MetricLosses.Name]) {
@@ -116,8 +118,9 @@ func TestQuietBatch(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	wantIn(t, s.Name, attrs(s), map[attribute.Key]string{
-		"lockdog.node": "redis:6380", "lockdog.renewal.lag": "0.001", "lockdog.outcome": "error", "lockdog.batch.renewed": "0",
-		"lockdog.batch.failed": "1", "error.type": "loading", "server.address": "redis", "server.port": "6380",
+		"lockdog.node": "redis:6380", "lockdog.renewal.lag": "0.001", "lockdog.outcome": "error",
+		"lockdog.batch.renewed": "0", "lockdog.batch.failed": "1", "error.type": "loading",
+		"server.address": "redis", "server.port": "6380",
 	})
 	if got := started["renew batch"]; !slices.Contains(got, telemetry.KeyErrorType.String("loading")) {
 		t.Errorf("it starts with %v: no sampler could keep what failed", got)

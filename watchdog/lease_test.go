@@ -170,8 +170,8 @@ func TestRemoveInFlight(t *testing.T) {
 	}
 }
 
-// An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since. A call that never returns takes no
-// lease with it that comes after its timeout.
+// An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since. A call that
+// never returns takes no lease with it that comes after its timeout.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,8 @@ func TestLateAnswer(t *testing.T) {
 			t.Errorf("losses of the one watched since: %+v", since.losses)
 		}
 		sleep(e, 4*ttl)
-		if len(before.renewals) != 0 || len(before.losses) != 1 || before.losses[0].Cause != telemetry.LossUnreachable || !before.lostAt.Equal(deadline) {
+		if len(before.renewals) != 0 || len(before.losses) != 1 ||
+			before.losses[0].Cause != telemetry.LossUnreachable || !before.lostAt.Equal(deadline) {
 			t.Errorf("renewals %q, losses %+v", before.outcomes(), before.losses)
 		}
 	})

@@ -106,7 +106,9 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestKillAndRestart(t *testing.T) {
 	t.Parallel()
-	persisted := []redistest.Option{redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always")}
+	persisted := []redistest.Option{
+		redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"),
+	}
 	for _, tc := range []struct {
 		name string
 		opts []redistest.Option
@@ -195,7 +197,8 @@ func TestShared(t *testing.T) {
 			t.Errorf("keys = %v, want %s", keys, key)
 		}
 		if keys := outer.Keys(t); outer.Addr() != inner.Addr() || outer.Prefix() == inner.Prefix() || len(keys) != 0 {
-			t.Errorf("another space, %q at %s, has %v; this is %q at %s", outer.Prefix(), outer.Addr(), keys, inner.Prefix(), inner.Addr())
+			t.Errorf("another space, %q at %s, has %v; this is %q at %s",
+				outer.Prefix(), outer.Addr(), keys, inner.Prefix(), inner.Addr())
 		}
 	})
 	if keys := inner.Keys(t); len(keys) != 0 {

@@ -147,7 +147,8 @@ func TestTraceHandlerBranches(t *testing.T) {
 	a.InfoContext(ctx, "m")
 	b.InfoContext(ctx, "m")
 	first, second, _ := strings.Cut(buf.String(), "\n")
-	if !strings.Contains(first, "g.a=1") || strings.Contains(first, "g.b") || !strings.Contains(second, "g.b=2") || strings.Contains(second, "g.a") {
+	if !strings.Contains(first, "g.a=1") || strings.Contains(first, "g.b") ||
+		!strings.Contains(second, "g.b=2") || strings.Contains(second, "g.a") {
 		t.Errorf("a: %s\nb: %s", first, second)
 	}
 }

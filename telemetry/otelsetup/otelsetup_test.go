@@ -122,12 +122,14 @@ func TestExport(t *testing.T) {
 		},
 		{
 			"Config wins over env", "ADDR", "http/protobuf",
-			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, []string{proto},
+			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			[]string{proto},
 		},
 		{"metrics", "http://ADDR/v1/traces", "", vars{"OTEL_METRICS_EXPORTER": "otlp"}, []string{proto, metrics}},
 		{
 			"metrics by env", "", "", vars{
-				"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR",
+				"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "otlp",
+				"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR",
 			}, []string{metrics},
 		},
 		{
@@ -161,7 +163,8 @@ func TestExport(t *testing.T) {
 // TestMetricsExporters: who gets the metrics, with the resource that the program and its environment state.
 func TestMetricsExporters(t *testing.T) {
 	for exporters, want := range map[string]struct{ scraped, sent bool }{
-		"": {scraped: true}, "prometheus": {scraped: true}, "otlp": {sent: true}, "prometheus, otlp": {true, true}, "none": {},
+		"": {scraped: true}, "prometheus": {scraped: true}, "otlp": {sent: true}, "prometheus, otlp": {true, true},
+		"none": {},
 	} {
 		server := newHTTPCollector(t)
 		p, _ := start(t, map[string]string{"OTEL_METRICS_EXPORTER": exporters, "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod"},
@@ -273,7 +276,8 @@ func TestNowhereToSend(t *testing.T) {
 	if _, span := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), sampledParent), "in"); !span.SpanContext().IsSampled() {
 		t.Error("a sampled trace is cut here")
 	}
-	// The default endpoint is used when it is asked for by name. That nobody listens there is no error until something is to be sent.
+	// The default endpoint is used when it is asked for by name. That nobody listens there is no error until something
+	// is to be sent.
 	for _, env := range []map[string]string{{"OTEL_TRACES_SAMPLER": "always_on"}, {"OTEL_TRACES_EXPORTER": "otlp"}} {
 		p, _ = start(t, env, nil)
 		if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {

@@ -50,8 +50,8 @@ var (
 	labelName  = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels. Sent by OTLP a metric has the same name in
-// Prometheus, or that of OpenTelemetry.
+// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels. Sent by OTLP a
+// metric has the same name in Prometheus, or that of OpenTelemetry.
 func TestPrometheusNames(t *testing.T) {
 	p, _ := play(t)
 	text := scrape(t, p.Handler(), "text/plain")
@@ -60,8 +60,10 @@ func TestPrometheusNames(t *testing.T) {
 		scraped[m[1]] = m[2]
 	}
 	translated := map[string]otlptranslator.MetricType{
-		"counter": otlptranslator.MetricTypeMonotonicCounter, "updowncounter": otlptranslator.MetricTypeNonMonotonicCounter,
-		"histogram": otlptranslator.MetricTypeHistogram, "gauge": otlptranslator.MetricTypeGauge,
+		"counter":       otlptranslator.MetricTypeMonotonicCounter,
+		"updowncounter": otlptranslator.MetricTypeNonMonotonicCounter,
+		"histogram":     otlptranslator.MetricTypeHistogram,
+		"gauge":         otlptranslator.MetricTypeGauge,
 	}
 	labels := map[string]bool{"le": true}
 	for _, m := range telemetry.Metrics {
