@@ -17,35 +17,30 @@ type stressLock struct {
 	t       *testing.T
 	running atomic.Int32
 	removed atomic.Bool
-	lost    atomic.Int32
+	lost    atomic.Bool
 	closed  *atomic.Bool // the engine
 }
 
-func (l *stressLock) enter(what string) {
-	if l.running.Add(1) != 1 {
-		l.t.Errorf("%s overlaps another callback", what)
+// within checks a callback's beginning; what it returns ends it.
+func (l *stressLock) within(what string) (end func()) {
+	if l.running.Add(1) != 1 || l.lost.Load() || l.closed.Load() {
+		l.t.Errorf("%s overlaps another callback, or comes after Lost (%v) or Close (%v)", what, l.lost.Load(), l.closed.Load())
 	}
-	if l.lost.Load() != 0 {
-		l.t.Errorf("%s after Lost", what)
-	}
-	if l.closed.Load() {
-		l.t.Errorf("%s after Close", what)
-	}
+	return func() { l.running.Add(-1) }
 }
-func (l *stressLock) Renewal(watchdog.Renewal) { l.enter("Renewal"); l.running.Add(-1) }
+
+func (l *stressLock) Renewal(watchdog.Renewal) { l.within("Renewal")() }
+
 func (l *stressLock) Alarm(now time.Time) time.Time {
-	l.enter("Alarm")
-	l.running.Add(-1)
+	l.within("Alarm")()
 	return now.Add(time.Millisecond)
 }
 
 func (l *stressLock) Lost(watchdog.Loss) {
-	l.enter("Lost")
-	if l.removed.Load() {
+	defer l.within("Lost")()
+	if l.lost.Store(true); l.removed.Load() {
 		l.t.Error("Lost after Remove")
 	}
-	l.lost.Add(1)
-	l.running.Add(-1)
 }
 
 // Everything at once, in real time, and Close in the midst of it: for the race detector, and for the promises about who is told what.
@@ -104,7 +99,7 @@ func stress(t *testing.T) {
 				case 0, 1, 2:
 					if e.Remove(&l.Lease) {
 						l.removed.Store(true)
-						if l.lost.Load() != 0 {
+						if l.lost.Load() {
 							t.Error("removed and lost")
 						}
 					}

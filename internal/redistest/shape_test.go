@@ -40,46 +40,6 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-func TestSentinelFailsOverFromDeadPrimary(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartSentinel(t, 1)
-	rdb := redistest.Open(t, s.Universal())
-	ctx := t.Context()
-	old := s.Primary(t)
-	if old != s.Servers[0] {
-		t.Fatalf("the primary is %s, want the first server %s", old.Addr(), s.Servers[0].Addr())
-	}
-	if err := rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := rdb.(*redis.Client).Wait(ctx, 1, time.Minute).Result(); err != nil || n != 1 {
-		t.Fatalf("WAIT = %d, %v; want 1", n, err)
-	}
-
-	old.Kill(t)
-	next := s.AwaitFailover(t, old)
-	if next != s.Servers[1] {
-		t.Fatalf("the new primary is %s, want the replica %s", next.Addr(), s.Servers[1].Addr())
-	}
-	if got, err := next.Client(t).Get(ctx, "k").Result(); err != nil || got != "v" {
-		t.Errorf("new primary: GET = %q, %v; want v", got, err)
-	}
-	if err := next.Client(t).Set(ctx, "k", "w", 0).Err(); err != nil {
-		t.Errorf("new primary: %v", err)
-	}
-}
-
-func TestSentinelFailsOverOnOrder(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartSentinel(t, 1, redistest.WithPassword("pw"))
-	if next := s.Failover(t); next != s.Servers[1] {
-		t.Fatalf("the new primary is %s, want the replica %s", next.Addr(), s.Servers[1].Addr())
-	}
-	if err := redistest.Open(t, s.Universal()).Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Errorf("client after the failover: %v", err)
-	}
-}
-
 func TestClusterBehindProxies(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.WithPassword("pw"))
@@ -97,18 +57,6 @@ func TestClusterBehindProxies(t *testing.T) {
 		if err := rdb.Set(t.Context(), key, "v", 0).Err(); err != nil || proxies[i].Conns() == 0 {
 			t.Errorf("SET %s: %v, with %d connections through the proxy of node %d", key, err, proxies[i].Conns(), i)
 		}
-	}
-}
-
-func TestClusterFailsOver(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 1)
-	slot := c.Slot(t, "k")
-	old := c.Owner(t, slot)
-	old.Kill(t)
-	next := c.AwaitFailover(t, slot, old)
-	if err := next.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Errorf("the new owner of slot %d refuses a write: %v", slot, err)
 	}
 }
 
