@@ -69,7 +69,9 @@ func newWorld(t *testing.T, rng *rand.Rand) *world {
 		granted: make(chan *proc), calm: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, kind := range []string{"mutex", kinds[rng.IntN(len(kinds))]} {
-		w.locks = append(w.locks, &watched{w: w, kind: kind, name: fmt.Sprint(kind, len(w.locks))})
+		w.locks = append(w.locks, &watched{
+			w: w, kind: kind, name: fmt.Sprint(kind, len(w.locks)), held: map[*lock.Lease]*holder{}, waiting: map[string]bool{},
+		})
 	}
 	for i := range procs {
 		p := &proc{id: i, wire: redistest.NewProxy(t, w.redis.Addr())}
@@ -179,7 +181,7 @@ type watched struct {
 	kind, name string
 
 	mu      sync.Mutex
-	held    map[*lock.Lease]holder
+	held    map[*lock.Lease]*holder
 	token   int64
 	waiting map[string]bool // workers
 }
@@ -227,19 +229,14 @@ func (l *watched) granted(lease *lock.Lease, who string, shared bool) {
 		l.w.violation("%s: %s has token %d, after %d", l.name, who, token, l.token)
 	}
 	l.token = max(l.token, lease.Token())
-	if l.held == nil {
-		l.held = make(map[*lock.Lease]holder)
-	}
-	l.held[lease] = holder{who: who, shared: shared}
+	l.held[lease] = &holder{who: who, shared: shared}
 }
 
 // over notes that a holder believes in its lease no longer. Redis may hold it for a lease more.
 func (l *watched) over(lease *lock.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.held[lease]
-	h.over = true
-	l.held[lease] = h
+	l.held[lease].over = true
 }
 
 // gone notes that the lease has ended in Redis, too.
@@ -252,9 +249,6 @@ func (l *watched) gone(lease *lock.Lease) {
 func (l *watched) waits(who string, yes bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting == nil {
-		l.waiting = make(map[string]bool)
-	}
 	if yes {
 		l.waiting[who] = true
 	} else {

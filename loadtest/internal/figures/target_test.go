@@ -28,9 +28,9 @@ func TestJudge(t *testing.T) {
 		text       string
 	}{
 		{
-			figures.Target{What: "kept", Key: figures.Allocs, AtMost: true, Limit: 25},
+			figures.Target{What: "kept", Key: figures.Allocs, AtMost: true, Limit: 20},
 			rounds(figures.Allocs, 20, 24, 19), nil,
-			"met     by 20 %   kept: 20.0, rounds 19.0 to 24.0; wanted at most 25.0",
+			"met     just      kept: 20.0, rounds 19.0 to 24.0; wanted at most 20.0",
 		},
 		{
 			figures.Target{What: "exceeded", Key: figures.Longest, AtMost: true, Limit: 50, Unit: "ms"},
@@ -64,6 +64,9 @@ func TestJudge(t *testing.T) {
 		v := c.target.Judge(c.mine, c.base)
 		if !v.Known || v.Met != strings.HasPrefix(c.text, "met") || v.String() != c.text {
 			t.Errorf("%+v:\n%s, want\n%s", v, v, c.text)
+		}
+		if v.Met && v.By < 0 || !v.Met && v.By > 0 {
+			t.Errorf("%s: by %v", v, v.By)
 		}
 	}
 }
