@@ -33,81 +33,82 @@ func rulesOf(t *testing.T, kind string) []string {
 	return nil
 }
 
+// aclCase is a user with some rules, and calls for which they are enough, or not.
+type aclCase struct {
+	name    string
+	rules   []string
+	enough  bool
+	calls   func(u *aclUser) error
+	cluster bool
+}
+
+// aclCases are those of a row of package acl: with all of its rules, and without each.
+func aclCases(t *testing.T, row acl.Row) (cases []aclCase) {
+	t.Helper()
+	calls := aclKinds[row.Kind]
+	if calls == nil {
+		t.Fatalf("package acl has rules for %q, which nobody tests", row.Kind)
+	}
+	var base []string
+	if row.Kind != acl.Mutex.Kind {
+		base = acl.Mutex.Rules()
+	}
+	rules, cluster := row.Rules(), row.Kind == aclCluster
+	cases = append(cases, aclCase{row.Kind + "/all rules", slices.Concat(base, rules), true, calls, cluster})
+	for i, rule := range rules {
+		if rule != "+ping" { // sent over a subscription that was silent for 3 s only: TestACLNeedsPing
+			cases = append(cases, aclCase{row.Kind + "/without " + rule, slices.Concat(base, rules[:i], rules[i+1:]), false, calls, cluster})
+		}
+	}
+	return cases
+}
+
+// aclCasesOfPrefix are the rules of a Mutex with a key prefix in them, which are enough for a program that has it, a Mutex that another client
+// waits for, and its forced unlock; and those without it, which are not.
+func aclCasesOfPrefix(t *testing.T) []aclCase {
+	waiting := strings.Join(rulesOf(t, "one of several"), " ")
+	rules := func(places string) []string { return strings.Fields(places + " " + acl.Mutex.Commands) }
+	places := strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places)
+	calls := toTheFirstError(prefixCalls)
+	return []aclCase{
+		{"key prefix/in the rules", rules(places + " " + strings.ReplaceAll(waiting, "{job", "{app:job")), true, calls, false},
+		{"key prefix/not in the rules", rules(acl.Mutex.Places + " " + waiting), false, calls, false},
+	}
+}
+
 // The rules of package acl, which docs/ACL.md lists, are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
 // a user of its own, at servers that they share.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
-	node := startOneNodeCluster(t)
+	node := []*redistest.Server{startOneNodeCluster(t)}
 	if len(aclKinds) != 1+len(acl.Others) {
 		t.Errorf("calls of %d kinds, and rules for %d", len(aclKinds), 1+len(acl.Others))
 	}
-	user := 0
+	cases := aclCasesOfPrefix(t)
 	for _, row := range append([]acl.Row{acl.Mutex}, acl.Others...) {
-		kind, rules := row.Kind, row.Rules()
-		calls := aclKinds[kind]
-		if calls == nil {
-			t.Errorf("package acl has rules for %q, which nobody tests", kind)
-			continue
-		}
-		base, at := acl.Mutex.Rules(), servers
-		switch kind {
-		case acl.Mutex.Kind:
-			base = nil
-		case aclCluster:
-			at = []*redistest.Server{node}
-		}
-		for i := -1; i < len(rules); i++ {
-			left, title := rules, kind+"/all rules"
-			if i >= 0 {
-				if rules[i] == "+ping" { // sent over a subscription that was silent for 3 s only: TestACLNeedsPing
-					continue
-				}
-				left, title = slices.Delete(slices.Clone(rules), i, i+1), kind+"/without "+rules[i]
-			}
-			user++
-			name := fmt.Sprintf("app%d", user)
-			t.Run(title, func(t *testing.T) {
-				t.Parallel()
-				at := at
-				if strings.HasSuffix(title, "without +eval") { // the others' server knows the scripts
-					at = []*redistest.Server{redistest.Start(t)}
-				}
-				u := newACLUser(t, name, at, slices.Concat(base, left))
-				u.cluster = kind == aclCluster
-				if i < 0 { // nothing may fail
-					u.patient()
-				}
-				switch err := u.counted(calls(u)); {
-				case i < 0 && err != nil:
-					t.Errorf("a user with %q: %v", slices.Concat(base, rules), err)
-				case i >= 0 && err == nil:
-					t.Error("nobody missed it")
-				}
-			})
-		}
+		cases = append(cases, aclCases(t, row)...)
 	}
-	aclWithPrefix(t, servers)
-}
-
-// aclWithPrefix runs the rules of a Mutex with a key prefix in them, which are enough for a program that has it, a Mutex that another client waits
-// for, and its forced unlock; and those without it, which are not.
-func aclWithPrefix(t *testing.T, servers []*redistest.Server) {
-	waiting := strings.Join(rulesOf(t, "one of several"), " ")
-	for user, places := range map[string]string{
-		"prefixed": strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places) + " " +
-			strings.ReplaceAll(waiting, "{job", "{app:job"),
-		"bare": acl.Mutex.Places + " " + waiting,
-	} {
-		t.Run("key prefix/"+user, func(t *testing.T) {
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			u := newACLUser(t, user, servers, strings.Fields(places+" "+acl.Mutex.Commands))
-			enough := user == "prefixed"
-			if enough {
+			at := servers
+			switch {
+			case c.cluster:
+				at = node
+			case strings.HasSuffix(c.name, "without +eval"): // the others' server knows the scripts
+				at = []*redistest.Server{redistest.Start(t)}
+			}
+			u := newACLUser(t, fmt.Sprintf("app%d", i), at, c.rules)
+			u.cluster = c.cluster
+			if c.enough {
 				u.patient()
 			}
-			if err := u.counted(prefixCalls(u)); (err == nil) != enough {
-				t.Errorf("with %s: %v", places, err)
+			switch err := u.counted(c.calls(u)); {
+			case c.enough && err != nil:
+				t.Errorf("a user with %q: %v", c.rules, err)
+			case !c.enough && err == nil:
+				t.Error("nobody missed it")
 			}
 		})
 	}
@@ -194,62 +195,91 @@ func (u *aclUser) counted(err error) error {
 	return err
 }
 
+// aclFailure is how calls of an aclUser end: see toTheFirstError.
+type aclFailure struct{ error }
+
+// toTheFirstError runs calls, which end with what must makes of an error.
+func toTheFirstError(calls func(u *aclUser)) func(u *aclUser) error {
+	return func(u *aclUser) (err error) {
+		defer func() {
+			why := recover()
+			failure, failed := why.(aclFailure)
+			if why != nil && !failed {
+				panic(why)
+			}
+			err = failure.error
+		}()
+		calls(u)
+		return nil
+	}
+}
+
+// must ends the calls with an error.
+func (u *aclUser) must(what string, err error) {
+	if err != nil {
+		panic(aclFailure{fmt.Errorf("%s: %w", what, err)})
+	}
+}
+
+// mustFail ends the calls unless that is the error.
+func (u *aclUser) mustFail(what string, err, want error) {
+	if !errors.Is(err, want) {
+		u.must(what, fmt.Errorf("%w, want %w", errors.Join(err, errOther), want))
+	}
+}
+
+func (u *aclUser) mustBe(what string, got, want int64) {
+	if got != want {
+		u.must(what, fmt.Errorf("%d, want %d", got, want))
+	}
+}
+
+var errOther = errors.New("it should have come to something else")
+
 // until waits for what comes soon unless something was refused.
-func (u *aclUser) until(what string, cond func() bool) error {
+func (u *aclUser) until(what string, cond func() bool) {
 	for !cond() {
-		if err := u.counted(u.ctx.Err()); err != nil {
-			return fmt.Errorf("%s: not so: %w", what, err)
-		}
+		u.must(what+": not so", u.counted(u.ctx.Err()))
 		<-time.After(5 * time.Millisecond)
 	}
-	return nil
 }
 
 // waits waits until so many calls stand in a client's lines and have asked so often.
-func (u *aclUser) waits(c *lock.Client, n, asked int) error {
-	return u.until(fmt.Sprint(n, " waiters"), func() bool {
-		have := 0
-		for _, l := range c.Leases() {
-			if l.State == lock.StateWaiting {
-				have++
-			}
-		}
-		return have == n && u.sent(u.t, telemetry.PurposeAcquire) >= asked
+func (u *aclUser) waits(c *lock.Client, n, asked int) {
+	u.until(fmt.Sprint(n, " waiters"), func() bool {
+		return standing(c) == n && u.sent(u.t, telemetry.PurposeAcquire) >= asked
 	})
 }
 
-// renewed waits for a renewal.
-func (u *aclUser) renewed(l *lock.Lease) error {
-	start := l.Deadline()
-	err := u.until("a renewal", func() bool { return l.Deadline().After(start) || l.Err() != nil })
-	return errors.Join(err, l.Err())
+// asleep waits until the one call in a client's lines has nothing left to ask.
+func (u *aclUser) asleep(c *lock.Client) { u.until("asleep", func() bool { return lock.Asleep(c, 1) }) }
+
+// listens subscribes an administrator to a channel.
+func (u *aclUser) listens(channel string) *redis.PubSub {
+	sub := u.admin().Subscribe(u.ctx, channel)
+	u.must("SUBSCRIBE", second(sub.Receive(u.ctx)))
+	return sub
 }
 
-// had is a lease that was waited for, and given back.
-func (u *aclUser) had(next <-chan taken) error {
+// take takes a lock that must be free.
+func (u *aclUser) take(m lock.Locker) *lock.Lease {
+	l, err := m.TryLock(u.ctx)
+	u.must("TryLock", err)
+	return l
+}
+
+func (u *aclUser) free(l *lock.Lease) { u.must("Release", l.Release(context.WithoutCancel(u.ctx))) }
+
+// got is a lease that was waited for.
+func (u *aclUser) got(next <-chan taken) *lock.Lease {
 	got := <-next
-	if got.err != nil {
-		return got.err
-	}
-	return got.Release(u.ctx)
+	u.must("Lock", got.err)
+	return got.Lease
 }
 
-// inTurn is the first error of several steps.
-func inTurn(all ...func() error) error {
-	for i, step := range all {
-		if err := step(); err != nil {
-			return fmt.Errorf("step %d: %w", i+1, err)
-		}
-	}
-	return nil
+// renewed waits for a renewal.
+func (u *aclUser) renewed(l *lock.Lease) {
+	start := l.Deadline()
+	u.until("a renewal", func() bool { return l.Deadline().After(start) || l.Err() != nil })
+	u.must("the lease", l.Err())
 }
-
-// expected is nil for the error that a step has to end with.
-func expected(err, want error) error {
-	if errors.Is(err, want) {
-		return nil
-	}
-	return fmt.Errorf("%w, want %w", errors.Join(err, errOther), want)
-}
-
-var errOther = errors.New("it should have failed otherwise")
