@@ -52,7 +52,7 @@ func mutexCalls(u *aclUser) {
 	u.free(l)
 	l = u.got(stranger)
 	u.until("the stranger's control channel", func() bool {
-		control := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
+		control := controlOf(l.Owner())
 		return admin.PubSubNumSub(u.ctx, control).Val()[control] > 0
 	})
 	u.must("ForceUnlock", second(m.ForceUnlock(u.ctx)))

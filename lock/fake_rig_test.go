@@ -77,9 +77,23 @@ func lose(t *testing.T, srv *redistest.Fake, name string, how func(*redis.Client
 	rdb := srv.Client(t)
 	owner := holderOf(rdb, name)
 	how(rdb)
-	if i := strings.LastIndexByte(owner, '-'); i > 0 {
-		must(t, "PUBLISH", rdb.Publish(context.Background(), "lockdog:control:"+owner[:i], owner).Err())
+	if controlOf(owner) != "" {
+		haveLook(t, rdb, owner)
 	}
+}
+
+// controlOf is the channel on which an owner's client is told to look at its locks, "" for a stranger.
+func controlOf(owner string) string {
+	if i := strings.LastIndexByte(owner, '-'); i > 0 {
+		return "lockdog:control:" + owner[:i]
+	}
+	return ""
+}
+
+// haveLook has an owner renew its lease at once, as after a forced unlock.
+func haveLook(t *testing.T, rdb *redis.Client, owner string) {
+	t.Helper()
+	must(t, "PUBLISH", rdb.Publish(context.Background(), controlOf(owner), owner).Err())
 }
 
 // gate lets nobody through until it is opened.

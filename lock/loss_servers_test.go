@@ -48,23 +48,6 @@ func toldAtEveryNode(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// A failover takes both connections; the new primary tells as the old one did.
-func TestLossNotificationsAfterAFailover(t *testing.T) {
-	t.Parallel()
-	servers := redistest.StartSentinel(t, 1)
-	client := newScope(t).open(t, redistest.Open(t, servers.Universal()), lock.WithLossNotifications(), lock.WithLease(far))
-	primary := servers.Primary(t)
-	awaitReplica(t, primary)
-	l, kept := try(t, client.Mutex("job")), try(t, client.Mutex("kept"))
-	replicated(t, primary)
-	now := servers.Failover(t)
-	eventually(t, patience, func() bool { return now.Commands(t)["hmget"] >= 2 })
-	mustAllLive(t, []*lock.Lease{l, kept})
-	transact(t, now.Client(t), "DEL KEY", "job")
-	mustBeLost(t, l, lock.CauseMissing)
-	free(t, kept)
-}
-
 // Each shard of a Ring tells of its locks, and each node of a Quorum of its member.
 func TestLossNotificationsOfServersApart(t *testing.T) {
 	t.Parallel()

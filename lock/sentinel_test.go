@@ -10,7 +10,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// TestSentinelFailover has a lock held and awaited while its primary steps down, and once more when it dies.
+// TestSentinelFailover has a lock held and awaited while its primary steps down, and once more when it dies. The new primary tells of losses, as the
+// old one did.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	const lease = 15 * time.Second
@@ -18,6 +19,7 @@ func TestSentinelFailover(t *testing.T) {
 	hs, ws := newScope(t), newScope(t)
 	holder := hs.open(t, redistest.Open(t, servers.Universal()), lock.WithLease(lease))
 	waiter := ws.open(t, redistest.Open(t, servers.Universal()), lock.WithLease(lease))
+	notified := newScope(t).open(t, redistest.Open(t, servers.Universal()), lock.WithLossNotifications(), lock.WithLease(far))
 	for _, turn := range []struct {
 		what string
 		fail func() *redistest.Server
@@ -35,6 +37,7 @@ func TestSentinelFailover(t *testing.T) {
 		awaited := try(t, holder.Mutex("awaited", lock.WithLease(far)))
 		next := begin(context.Background(), waiter.Mutex("awaited"))
 		waiting(t, waiter, 1)
+		watched, kept := try(t, notified.Mutex("watched")), try(t, notified.Mutex("kept"))
 		replicated(t, primary)
 		before, began := l.Deadline(), time.Now()
 		now := turn.fail()
@@ -59,6 +62,11 @@ func TestSentinelFailover(t *testing.T) {
 		}
 		free(t, got)
 		free(t, l)
+		eventually(t, patience, func() bool { return now.Commands(t)["hmget"] >= 2 })
+		mustAllLive(t, []*lock.Lease{watched, kept})
+		transact(t, now.Client(t), "DEL KEY", "watched")
+		mustBeLost(t, watched, lock.CauseMissing)
+		free(t, kept)
 		t.Logf("%s: elected %v, renewed %v after it began\nholder: errors %v, renewals %v, losses %v\nwaiter: errors %v, reconnects %v",
 			turn.what, elected.Round(time.Millisecond), renewed.Round(time.Millisecond),
 			errorsOf(t, hs), hs.series(t, telemetry.MetricRenewals), hs.sum(t, telemetry.MetricLosses),

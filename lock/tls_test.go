@@ -172,8 +172,7 @@ func TestTLSAndSecrets(t *testing.T) {
 	admin := srv.Client(t)
 	must(t, "ACL SETUSER", admin.Do(t.Context(), "acl", "setuser", "app", "-evalsha").Err())
 	eventually(t, patience, func() bool {
-		control := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
-		must(t, "PUBLISH", admin.Publish(t.Context(), control, l.Owner()).Err())
+		haveLook(t, admin, l.Owner())
 		return len(s.records(t, telemetry.LogFail)) > 0
 	})
 	said = append(said, fmt.Sprint(l.Release(t.Context())), everythingOf(t, s, c))
