@@ -63,7 +63,8 @@ func TestCluster(t *testing.T) {
 	t.Run("renewed without asking for the layout", func(t *testing.T) { renewedWithoutAsking(t, c) })
 	t.Run("a lock is released on the way", func(t *testing.T) { releasedOnTheWay(t, c) })
 	t.Run("its waiter fell asleep before the way", func(t *testing.T) { asleepBeforeTheWay(t, c) })
-	t.Run("a subscription follows its slot", func(t *testing.T) { subscriptionFollows(t, c) })
+	t.Run("subscriptions follow their slot", func(t *testing.T) { slotMoveIsNoNews(t, c) })
+	t.Run("a waiter is granted the lock by a message", func(t *testing.T) { grantedByMessage(t, c) })
 	t.Run("losses are told at every node", func(t *testing.T) { toldAtEveryNode(t, c) })
 	t.Run("a silent node is alone", func(t *testing.T) { silentNodeIsAlone(t, c) })
 }
@@ -148,6 +149,23 @@ func renewedWithoutAsking(t *testing.T, c *redistest.Cluster) {
 		t.Log("once more, for a call that failed is a reason to ask:", failed)
 	}
 	t.Error("calls failed in every try")
+}
+
+// A waiter is granted the lock by a message, as at a single server, and asks no more.
+func grantedByMessage(t *testing.T, cluster *redistest.Cluster) {
+	h, s := newScope(t).open(t, openCluster(t, cluster)), newScope(t)
+	for { // one release of many wakes all instead, and so does one of a client that was slow
+		c := s.open(t, openCluster(t, cluster))
+		held := try(t, h.Mutex("job"))
+		waiter := begin(t.Context(), c.Mutex("job"))
+		asleep(t, c, 1)
+		asked := s.sent(t, telemetry.PurposeAcquire)
+		free(t, held)
+		free(t, granted(t, waiter))
+		if s.sent(t, telemetry.PurposeAcquire) == asked {
+			return
+		}
+	}
 }
 
 // many takes n locks, spread over the slots.

@@ -1,8 +1,6 @@
 package lock_test
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -18,37 +16,6 @@ var (
 	subscriptionRefused = telemetry.Log{Message: "lockdog: Redis refuses the subscription for wake-ups; waiters poll", Level: slog.LevelWarn}
 	subscriptionTaken   = telemetry.Log{Message: "lockdog: Redis takes the subscription for wake-ups again", Level: slog.LevelInfo}
 )
-
-// A slot that moves under its waiters is ordinary: their subscriptions follow, and the log has nothing to say.
-func TestSlotMoveIsNoNews(t *testing.T) {
-	t.Parallel()
-	const names = 20
-	c := redistest.StartCluster(t, 0)
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
-	s := newScope(t)
-	waiter := s.open(t, openCluster(t, c), lock.WithLease(far))
-	var held []*lock.Lease
-	var next []<-chan taken
-	for i := range names {
-		name := fmt.Sprintf("{moving}%d", i)
-		held = append(held, try(t, holder.Mutex(name)))
-		next = append(next, begin(context.Background(), waiter.Mutex(name)))
-	}
-	asleep(t, waiter, names)
-	slot := c.Slot(t, "{moving}")
-	for range 3 {
-		to := otherNode(t, c, slot)
-		c.Migrate(t, slot, to).Finish(t)
-		eventually(t, patience, func() bool { return len(lockChannels(t, to)) == names })
-		asleep(t, waiter, names)
-	}
-	for i := range names {
-		free(t, mustWake(t, "after the moves", held[i], next[i]))
-	}
-	if got := append(s.records(t, subscriptionRefused), s.records(t, subscriptionTaken)...); len(got) != 0 {
-		t.Errorf("%d log records: %v", len(got), got[0])
-	}
-}
 
 // A cluster that stays incomplete is news, once, and so is its recovery.
 func TestIncompleteClusterIsNewsOnce(t *testing.T) {

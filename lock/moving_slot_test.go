@@ -25,6 +25,7 @@ import (
 func TestMovingSlotClaimsNothing(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0)
+	t.Run("to and fro", func(t *testing.T) { movesToAndFro(t, c) })
 	t.Run("leases of the slot alone", func(t *testing.T) { t.Parallel(); movesUnderLeases(t, c, "{alone}", 0) })
 	t.Run("among those of other slots", func(t *testing.T) { t.Parallel(); movesUnderLeases(t, c, "{among}", 20) })
 	t.Run("renewed slot by slot", func(t *testing.T) {
@@ -279,10 +280,8 @@ func replicaClaimsNothing(t *testing.T) {
 }
 
 // A slot that goes to and fro costs nobody a lock, and no caller an error: neither who holds, nor who waits and takes turns.
-func TestSlotMovesToAndFro(t *testing.T) {
-	t.Parallel()
+func movesToAndFro(t *testing.T, c *redistest.Cluster) {
 	const tag, lease, moves, processes, goroutines = "{busy}", 12 * time.Second, 6, 2, 8
-	c := redistest.StartCluster(t, 0)
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
 	_, err := holder.Semaphore(tag+"semaphore").TrySetPermits(t.Context(), 3)
 	must(t, "TrySetPermits", err)

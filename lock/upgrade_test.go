@@ -42,6 +42,12 @@ func behindNode(t *testing.T, c *lock.Client, m *lock.Mutex) <-chan taken {
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+	t.Run("every kind on the old node", func(t *testing.T) { everyKindOnTheOldNode(t, c) })
+	t.Run("a slot moves to an upgraded node", func(t *testing.T) { movesToAnUpgradedNode(t, c) })
+	t.Run("a node is upgraded where it stands", func(t *testing.T) { upgradedWhereItStands(t, c) })
+}
+
+func upgradedWhereItStands(t *testing.T, c *redistest.Cluster) {
 	before, after := c.Nodes[0], c.Nodes[1]
 	names := map[string]string{"the old node": namesOn(t, c, before, 1)[0], "the new node": namesOn(t, c, after, 1)[0]}
 
@@ -83,9 +89,7 @@ func TestRollingUpgrade(t *testing.T) {
 }
 
 // Whatever is given back on a node without sharded pub/sub wakes who waits for it in another client, and within one.
-func TestEveryKindOnANodeBefore7(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+func everyKindOnTheOldNode(t *testing.T, c *redistest.Cluster) {
 	node := namesOn(t, c, c.Nodes[0], 1)[0]
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	other := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
@@ -126,9 +130,7 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 }
 
 // A slot moves from a node that can't say so to one that publishes otherwise.
-func TestSlotMovesToAnUpgradedNode(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+func movesToAnUpgradedNode(t *testing.T, c *redistest.Cluster) {
 	name := namesOn(t, c, c.Nodes[0], 1)[0]
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))

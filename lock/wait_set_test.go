@@ -64,26 +64,6 @@ func TestForbiddenForAWhileRegistersAgain(t *testing.T) {
 	})
 }
 
-// In a cluster a waiter is granted the lock by a message, too, and asks no more.
-func TestOneAsksPerRelease_Cluster(t *testing.T) {
-	t.Parallel()
-	o := startOneNodeCluster(t).Universal()
-	o.IsClusterMode = true
-	h, s := newScope(t).open(t, redistest.Open(t, o)), newScope(t)
-	for { // one release of many wakes all instead, and so does one of a client that was slow
-		c := s.open(t, redistest.Open(t, o))
-		held := try(t, h.Mutex("job"))
-		waiter := begin(t.Context(), c.Mutex("job"))
-		asleep(t, c, 1)
-		asked := s.sent(t, telemetry.PurposeAcquire)
-		free(t, held)
-		free(t, granted(t, waiter))
-		if s.sent(t, telemetry.PurposeAcquire) == asked {
-			return
-		}
-	}
-}
-
 // A waiter that is woken, or granted the lock by a message, but is dead, stopped or deaf keeps the others waiting for some 20 ms, or for as long as
 // a message is trusted, no longer.
 func TestCalledInVain(t *testing.T) {
