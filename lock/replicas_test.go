@@ -23,12 +23,9 @@ var replicaShapes = []struct {
 		r := redistest.StartReplicated(t, 1)
 		return redistest.Open(t, patient(r)), r.Primary, r.Replicas[0]
 	}},
-	{"sentinel", func(t *testing.T, _ string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
-		s := redistest.StartSentinel(t, 1)
-		return redistest.Open(t, patient(s)), s.Servers[0], s.Servers[1]
-	}},
 	{"cluster", func(t *testing.T, name string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
 		c := redistest.StartCluster(t, 1)
+		withReplicasWhileSlotMoves(t, c)
 		primary := c.Owner(t, c.Slot(t, name))
 		return redistest.Open(t, patient(c)), primary, replicaOf(t, c, primary)
 	}},
@@ -100,60 +97,8 @@ func TestWithReplicas(t *testing.T) {
 	}
 }
 
-// TestWithReplicasRefused has a user who may not WAIT: what the script took is given back.
-func TestWithReplicasRefused(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-wait"))
-	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-	client := newScope(t).open(t, rdb, lock.WithLease(far))
-	_, err := client.Mutex("job", lock.WithReplicas(1, 100*time.Millisecond)).TryLock(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "WAIT: NOPERM") {
-		t.Errorf("%v", err)
-	}
-	server := s.Client(t)
-	eventually(t, patience, func() bool { return server.Exists(t.Context(), "job").Val() == 0 })
-}
-
-// The same when the caller has left before the answer: nobody else is there to give it back.
-func TestWithReplicasRefused_CallerLeft(t *testing.T) {
-	t.Parallel()
-	for name, calls := range map[string]func(c *lock.Client) func(context.Context) (*lock.Lease, error){
-		"Mutex": func(c *lock.Client) func(context.Context) (*lock.Lease, error) {
-			return c.Mutex("job", lock.WithReplicas(1, 100*time.Millisecond)).TryLock
-		},
-		"Multi": func(c *lock.Client) func(context.Context) (*lock.Lease, error) {
-			return c.Multi([]string{"job", "other"}, lock.WithReplicas(1, 100*time.Millisecond)).TryLock
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := redistest.StartFake(t)
-				srv.SetRefusal(refuseAny([]string{"WAIT"}, "NOPERM this user has no permissions to run the 'wait' command"))
-				rdb, wire := throughProxy(t, srv)
-				c := open(t, rdb, lock.WithLease(time.Hour))
-				free(t, try(t, c.Mutex("before"))) // the server knows the scripts
-				free(t, try(t, c.Multi([]string{"before", "and after"})))
-				wire.set(redistest.When(redistest.Down, redistest.Delay(time.Second)))
-				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-				defer cancel()
-				if _, err := calls(c)(ctx); !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatal(err)
-				}
-				if n := srv.Client(t).Exists(t.Context(), "job").Val(); n != 1 {
-					t.Fatal("it wasn't granted: this test shows nothing")
-				}
-				time.Sleep(5 * time.Second)
-				if n := srv.Client(t).Exists(t.Context(), "job", "other").Val(); n != 0 {
-					t.Error("it is held by nobody")
-				}
-			})
-		})
-	}
-}
-
-// A call that gives back what too few replicas have ends with its ctx, also if Redis doesn't answer.
-func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
-	t.Parallel()
+// scarce has a Mutex, and a Multi, ask for a replica that isn't there, of a server that knows the scripts.
+func scarce(t *testing.T, test func(t *testing.T, srv *redistest.Fake, wire *wireTap, m lock.Locker)) {
 	for name, describe := range map[string]func(c *lock.Client) lock.Locker{
 		"Mutex": func(c *lock.Client) lock.Locker { return c.Mutex("job", lock.WithReplicas(1, time.Millisecond)) },
 		"Multi": func(c *lock.Client) lock.Locker {
@@ -165,17 +110,9 @@ func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
 				srv := redistest.StartFake(t)
 				rdb, wire := throughProxy(t, srv)
 				c := open(t, rdb, lock.WithLease(time.Hour))
-				free(t, try(t, c.Mutex("before"))) // the server knows the scripts
+				free(t, try(t, c.Mutex("before")))
 				free(t, try(t, c.Multi([]string{"before", "and after"})))
-				release, both := wire.script("release", "job"), wire.script("batch", "job")
-				wire.set(redistest.ReplyTo(redistest.Delay(3*time.Second), func(c redistest.Chunk) bool { return release(c) || both(c) }))
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				_, err := describe(c).TryLock(ctx)
-				if took := time.Since(start); err == nil || took > 350*time.Millisecond { // see GUARANTEES
-					t.Errorf("%v, after %v", err, took)
-				}
+				test(t, srv, wire, describe(c))
 				time.Sleep(10 * time.Second)
 				if n := srv.Client(t).Exists(t.Context(), "job", "other").Val(); n != 0 {
 					t.Error("it is held by nobody")
@@ -185,10 +122,47 @@ func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
 	}
 }
 
-// TestWithReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
-func TestWithReplicasWhileSlotMoves(t *testing.T) {
+// A user may not WAIT: what the script took is given back, also when the caller has left before the answer, and nobody else is there to do so.
+func TestWithReplicasRefused(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 1)
+	scarce(t, func(t *testing.T, srv *redistest.Fake, wire *wireTap, m lock.Locker) {
+		srv.SetRefusal(refuseAny([]string{"WAIT"}, "NOPERM this user has no permissions to run the 'wait' command"))
+		if _, err := m.TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "WAIT: NOPERM") {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := srv.Client(t).Exists(t.Context(), "job").Val(); n != 0 {
+			t.Error("the call has failed, and it is held")
+		}
+		wire.set(redistest.When(redistest.Down, redistest.Delay(time.Second)))
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		mustMatch(t, second(m.TryLock(ctx)), context.DeadlineExceeded)
+		if n := srv.Client(t).Exists(t.Context(), "job").Val(); n != 1 {
+			t.Fatal("it wasn't granted: this test shows nothing")
+		}
+	})
+}
+
+// A call that gives back what too few replicas have ends with its ctx, also if Redis doesn't answer.
+func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
+	t.Parallel()
+	scarce(t, func(t *testing.T, _ *redistest.Fake, wire *wireTap, m lock.Locker) {
+		release, both := wire.script("release", "job"), wire.script("batch", "job")
+		wire.set(redistest.ReplyTo(redistest.Delay(3*time.Second), func(c redistest.Chunk) bool { return release(c) || both(c) }))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := m.TryLock(ctx)
+		if took := time.Since(start); err == nil || took > 350*time.Millisecond { // see GUARANTEES
+			t.Errorf("%v, after %v", err, took)
+		}
+	})
+}
+
+// withReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
+func withReplicasWhileSlotMoves(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
 	client := newScope(t).open(t, redistest.Open(t, patient(c)), lock.WithLease(far), lock.WithReplicas(1, 2*patience))
 	free(t, try(t, client.Mutex("{m}a")))
 	slot := c.Slot(t, "{m}")

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,11 +33,7 @@ func TestRingLosesAShard(t *testing.T) {
 	leases := many(t, holder, locks)
 	var leaving, staying []*lock.Lease
 	for _, l := range leases {
-		shard, err := ring.GetShardClientForKey(l.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shard.Options().Addr == addrs["shard2"] {
+		if shardOf(t, ring, l) == addrs["shard2"] {
 			leaving = append(leaving, l)
 		} else {
 			staying = append(staying, l)
@@ -64,44 +61,33 @@ func TestRingLosesAShard(t *testing.T) {
 	freeAll(t, append(staying, stolen))
 }
 
-// TestRingTellsAtOnce has a shard leave right after a lock on it was taken, with a lease of which the first renewal is far away.
-func TestRingTellsAtOnce(t *testing.T) {
-	t.Parallel()
-	const lease = time.Minute
-	addrs := map[string]string{"shard0": redistest.Start(t).Addr(), "shard1": redistest.Start(t).Addr()}
-	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
-	client := newScope(t).open(t, ring, lock.WithLease(lease))
-	var leaving *lock.Lease
-	for _, l := range many(t, client, 20) {
-		shard, err := ring.GetShardClientForKey(l.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shard.Options().Addr == addrs["shard1"] {
-			leaving = l
-		}
-	}
-	if leaving == nil {
-		t.Fatal("none of the locks is on the shard")
-	}
-	ring.SetAddrs(map[string]string{"shard0": addrs["shard0"]})
-	mustBeLost(t, leaving, lock.CauseMissing)
+// shardOf is the address of the server that has a lock.
+func shardOf(t *testing.T, ring *redis.Ring, l *lock.Lease) string {
+	t.Helper()
+	shard, err := ring.GetShardClientForKey(l.Name())
+	must(t, "the shard", err)
+	return shard.Options().Addr
 }
 
-// TestRingGrows adds a shard: what is taken on it is kept.
+// TestRingGrows adds a shard: what is taken on it is kept. Then it leaves right after a lock on it was taken, with a lease of which the first renewal
+// is far away: that is told at once.
 func TestRingGrows(t *testing.T) {
 	t.Parallel()
 	const lease = 12 * time.Second
-	addrs := map[string]string{"shard0": redistest.Start(t).Addr()}
-	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
+	one := map[string]string{"shard0": redistest.Start(t).Addr()}
+	two := map[string]string{"shard0": one["shard0"], "shard1": redistest.Start(t).Addr()}
+	ring := openRing(t, &redis.RingOptions{Addrs: one})
 	client := newScope(t).open(t, ring, lock.WithLease(lease))
 	first := try(t, client.Mutex("first")) // the connections for renewals come with the first of them
 	renewedPast(t, first, first.Deadline())
 	free(t, first)
-	more := maps.Clone(addrs)
-	more["shard1"] = redistest.Start(t).Addr()
-	ring.SetAddrs(more)
+	ring.SetAddrs(two)
 	leases := many(t, client, 20)
 	renewedAll(t, "it has grown", lease, leases)
 	freeAll(t, leases)
+
+	leases = many(t, newScope(t).open(t, ring, lock.WithLease(far)), 20)
+	leaving := slices.IndexFunc(leases, func(l *lock.Lease) bool { return shardOf(t, ring, l) == two["shard1"] })
+	ring.SetAddrs(one)
+	mustBeLost(t, leases[leaving], lock.CauseMissing)
 }
