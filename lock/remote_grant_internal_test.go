@@ -30,6 +30,21 @@ func (c *desk) enter(client, owner string) {
 	}
 }
 
+// awaited has these listen, h:1 hold the lock, and a:1 of client A wait for it.
+func (c *desk) awaited(listeners ...string) {
+	c.t.Helper()
+	c.listen(listeners...)
+	c.take("h:1", "", 0)
+	c.enter(clientA, "a:1")
+}
+
+// grantsNothing is a release that publishes a message to all, or to the next, and leaves the lock free.
+func (c *desk) grantsNothing(reply int, wake script.Wake) {
+	c.t.Helper()
+	c.must("the reply", c.giveBack("h:1", wake, "", ""), []int{reply})
+	c.must("who has it", c.holders(), "")
+}
+
 // giveBack is a release with all of its arguments.
 func (c *desk) giveBack(owner string, wake script.Wake, takeOut, add string, next ...any) []any {
 	c.t.Helper()
@@ -122,9 +137,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
 		},
 		"and takes out the entry of one who has left": func(c *fakeDesk) {
-			c.listen("A", "B")
-			c.take("h:1", "", 0)
-			c.enter(clientA, "a:1")
+			c.awaited("A", "B")
 			c.enter(clientB, "b:1")
 			gone := entryOf(clientA, "a:1")
 			c.must("the reply", c.giveBack("h:1", script.WakeOneSilent, gone, entryOf(clientA, "a:2"))[0], 4)
@@ -132,13 +145,10 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who waits", c.set(), []string{entryOf(clientA, "a:2")})
 		},
 		"nothing to the owner who releases it": func(c *fakeDesk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.enter(clientA, "a:1")
+			c.awaited("A")
 			c.rdb.ZRem(c.t.Context(), script.WaitersKey(c.key), entryOf(clientA, "a:1"))
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
-			c.must("who has it", c.holders(), "")
+			c.grantsNothing(2, script.WakeOneAnnounced)
 		},
 		"nothing to a client that has been silent for long": func(c *fakeDesk) {
 			c.listen("A")
@@ -146,37 +156,30 @@ func TestReleaseGrants(t *testing.T) {
 			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
 			c.enter(clientA, "a:1")
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
+			c.grantsNothing(2, script.WakeOneAnnounced)
 			c.must("what is published", c.heard("A"), clientA)
-			c.must("who has it", c.holders(), "")
 		},
 		"nothing to one who doesn't listen any more, and wakes all": func(c *fakeDesk) {
 			c.listen("Java")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
-			c.must("the reply", c.giveBack("h:1", script.WakeOneSilent, "", ""), []int{1})
+			c.grantsNothing(1, script.WakeOneSilent)
 			c.must("what is published", c.heard("Java"), "0")
-			c.must("who has it", c.holders(), "")
 			c.must("who waits", c.set(), []string{})
 		},
 		"nothing where it may not be told": func(c *fakeDesk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.enter(clientA, "a:1")
+			c.awaited("A")
 			c.srv.SetRefusal(func(cmd string, args ...string) string {
 				if cmd == "PUBLISH" && args[0] == script.Channel(c.key)+":"+clientA {
 					return "NOPERM this user has no permissions to access one of the channels used as arguments"
 				}
 				return ""
 			})
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.grantsNothing(1, script.WakeOneAnnounced)
 			c.must("what is published", c.heard("A"), "0")
-			c.must("who has it", c.holders(), "")
 		},
 		"nothing where the counter isn't there": func(c *fakeDesk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.enter(clientA, "a:1")
+			c.awaited("A")
 			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 1, "counter:of:" + c.key, "", "", 0})
 			c.must("the reply", got, []int{2})
 			c.must("who has it", c.holders(), "")
@@ -195,12 +198,9 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("the counter", c.rdb.Get(c.t.Context(), counter).Val(), last+1)
 		},
 		"nothing where somebody waits for a FairMutex": func(c *fakeDesk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.enter(clientA, "a:1")
+			c.awaited("A")
 			c.rdb.HSet(c.t.Context(), c.key, script.MetaField, "+~12")
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
-			c.must("who has it", c.holders(), "")
+			c.grantsNothing(2, script.WakeOneAnnounced)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

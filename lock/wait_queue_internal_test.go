@@ -2,6 +2,7 @@ package lock
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 		{"hand-over failed", func(q *waitQueue) { q.handOverEnded(wakeLocal) }, headIsHanded, wakeNone, headSleeps, wakeLocal, 0},
 		{"timer", func(q *waitQueue) { q.nextAsk.at = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
 		{"timer", func(q *waitQueue) { q.nextAsk.at = time.Now(); q.timerFired() }, headAsks, wakeNone, headAsks, wakeNone, 0},
+		{"timer", func(q *waitQueue) { q.nextAsk.at = time.Now(); q.timerFired() }, headIsHanded, wakeNone, headIsHanded, wakeNone, 0},
 		{"timer, too early", (*waitQueue).timerFired, headSleeps, wakeNone, headSleeps, wakeNone, late},
 		{"timer of a fallback", func(q *waitQueue) { q.fallback = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeFallback, 0},
 		{"timer of a fallback, and the lease is over", func(q *waitQueue) {
@@ -105,6 +107,9 @@ func TestWaitQueue_Transitions(t *testing.T) {
 				}
 				if in := q.next().Sub(began); q.due == wakeNone && in > tt.within {
 					t.Errorf("it asks after %v, want at most %v", in, tt.within)
+				}
+				if strings.HasPrefix(tt.event, "timer") && q.state == headSleeps && q.due == wakeNone && !q.timerAt.Equal(q.next()) {
+					t.Errorf("the timer is set for %v, want %v", q.timerAt, q.next())
 				}
 				if asks := len(q.head.signal) > 0; tt.from == headSleeps && tt.want != wakeNone && tt.due == wakeNone && !asks {
 					t.Error("the head wasn't woken")

@@ -3,7 +3,6 @@ package lock
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -48,27 +47,4 @@ func TestEmptiedQueueDoesNotListen(t *testing.T) {
 			t.Error("a channel is listened to for a queue without waiters")
 		}
 	})
-}
-
-// The timer of a line that rings while its head asks, or is handed the lock, is no reason to ask again: the answer says when to.
-func TestTimerRingsWhileTheHeadAsks(t *testing.T) {
-	t.Parallel()
-	for name, busy := range map[string]func(q *waitQueue){
-		"asks":   func(q *waitQueue) { q.state = headAsks },
-		"handed": func(q *waitQueue) { q.state = headIsHanded },
-		"idle":   func(*waitQueue) {},
-	} {
-		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, nextAsk: alarm{time.Now().Add(-time.Second), wakeExpiry}}
-		busy(q)
-		q.timerFired()
-		if asks := q.due != wakeNone; asks != (name == "idle") {
-			t.Errorf("%s: it is to ask: %v", name, asks)
-		}
-		q.state, q.due = headSleeps, wakeNone
-		q.nextAsk.at = time.Now().Add(time.Hour)
-		q.signal()
-		if !q.timerAt.Equal(q.nextAsk.at) || !q.timer.Stop() {
-			t.Errorf("%s: the timer isn't set for the time after that", name)
-		}
-	}
 }

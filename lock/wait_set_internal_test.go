@@ -98,6 +98,14 @@ func (c *desk) wait(owner, client string, since int64) {
 	}
 }
 
+// waited has these listen, h:1 hold the lock, and a:1 of client A wait until it is called.
+func (c *desk) waited(listeners ...string) {
+	c.t.Helper()
+	c.listen(listeners...)
+	c.take("h:1", "", 0)
+	c.wait("a:1", clientA, 0)
+}
+
 // release says what was published.
 func (c *desk) release(owner string, may int) string {
 	c.t.Helper()
@@ -231,16 +239,12 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.must("who waits", c.set(), []string{})
 		},
 		"or all, if it is to": func(c *desk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.wait("a:1", clientA, 0)
+			c.waited("A")
 			c.must("a release", c.release("h:1", 0), "0")
 			c.must("who waits", c.set(), []string{clientA})
 		},
 		"or all, while somebody else listens": func(c *desk) {
-			c.listen("A", "Java")
-			c.take("h:1", "", 0)
-			c.wait("a:1", clientA, 0)
+			c.waited("A", "Java")
 			c.must("a release", c.release("h:1", 1), "0")
 			c.must("who waits", c.set(), []string{clientA})
 		},
@@ -273,9 +277,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.must("who waits", c.set(), []string{clientA})
 		},
 		"on its own channel, and nobody else hears": func(c *desk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.wait("a:1", clientA, 0)
+			c.waited("A")
 			all := c.ears["A"]
 			c.ears["A"] = c.hear(script.Channel(c.key) + ":" + clientA)
 			if called := c.release("h:1", 2); script.ParseCall(called) == 0 {
@@ -287,9 +289,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.must("the next message to all", c.release("h:2", 1), "0")
 		},
 		"or all, if nobody is to hear of it and that one doesn't": func(c *desk) {
-			c.listen("Java")
-			c.take("h:1", "", 0)
-			c.wait("a:1", clientA, 0)
+			c.waited("Java")
 			c.must("a release", c.release("h:1", 2), "0")
 		},
 		"or all, when the lock is gone": func(c *desk) {
@@ -307,9 +307,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.must("who waits", c.set(), []string{})
 		},
 		"and nothing is left when the last is done": func(c *desk) {
-			c.listen("A")
-			c.take("h:1", "", 0)
-			c.wait("a:1", clientA, 0)
+			c.waited("A")
 			if left := c.rdb.PTTL(c.t.Context(), script.WaitersKey(c.key)).Val(); left <= 0 || left > time.Minute {
 				c.t.Errorf("the set expires after %v", left)
 			}
