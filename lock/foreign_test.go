@@ -91,23 +91,27 @@ func taking(kind string, of func(c *lock.Client, name string) lock.Locker) []cal
 	}
 	calls := []call{{kind, "TryLock", take(lock.Locker.TryLock)}, {kind, "Lock", take(lock.Locker.Lock)}}
 	if _, ok := of(nil, "").(forcible); ok {
-		calls = append(calls,
-			call{kind, "Inspect", func(ctx context.Context, c *lock.Client, name string) error {
-				_, err := of(c, name).(forcible).Inspect(ctx)
-				return err
-			}},
-			call{kind, "ForceUnlock", func(ctx context.Context, c *lock.Client, name string) error {
-				_, err := of(c, name).(forcible).ForceUnlock(ctx)
-				return err
-			}})
+		calls = append(calls, forcing(kind, func(c *lock.Client, name string) forcible { return of(c, name).(forcible) })...)
 	}
 	return calls
 }
 
-type forcible interface {
-	Inspect(ctx context.Context) (lock.Holder, error)
+// forcing are the calls of a kind that say who holds a lock and take it away.
+func forcing[T forcibleBy[H], H any](kind string, of func(c *lock.Client, name string) T) []call {
+	one := callsOf(kind, of)
+	return []call{
+		one("Inspect", func(m T, ctx context.Context) error { return second(m.Inspect(ctx)) }),
+		one("ForceUnlock", func(m T, ctx context.Context) error { return second(m.ForceUnlock(ctx)) }),
+	}
+}
+
+// forcibleBy is what can be inspected, which gives an H, and forced.
+type forcibleBy[H any] interface {
+	Inspect(ctx context.Context) (H, error)
 	ForceUnlock(ctx context.Context) (bool, error)
 }
+
+type forcible = forcibleBy[lock.Holder]
 
 // lockCalls are those whose key is a lock's hash, and numberCalls those whose key is a number.
 func lockCalls() (calls []call) {
@@ -119,63 +123,38 @@ func lockCalls() (calls []call) {
 		return c.Multi([]string{name + ":2", name, name + ":3"}, hasty...)
 	}
 	calls = append(calls, taking("Multi", func(c *lock.Client, name string) lock.Locker { return several(c, name) })...)
-	return append(calls,
-		call{"Multi", "Inspect", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(several(c, name).Inspect(ctx))
-		}},
-		call{"Multi", "ForceUnlock", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(several(c, name).ForceUnlock(ctx))
-		}})
+	return append(calls, forcing("Multi", several)...)
 }
 
 func numberCalls() []call {
 	permits := func(c *lock.Client, name string) *lock.Semaphore { return c.Semaphore(name, hasty...) }
-	unleased := func(c *lock.Client, name string) *lock.UnleasedSemaphore {
-		return c.UnleasedSemaphore(name, hasty...)
+	leased := callsOf("Semaphore", permits)
+	unleased := callsOf("UnleasedSemaphore", func(c *lock.Client, name string) *lock.UnleasedSemaphore { return c.UnleasedSemaphore(name, hasty...) })
+	latch := callsOf("Latch", func(c *lock.Client, name string) *lock.Latch { return c.Latch(name, hasty...) })
+	return append(taking("Semaphore", func(c *lock.Client, name string) lock.Locker { return permits(c, name) }),
+		leased("EnsurePermits", func(s *lock.Semaphore, ctx context.Context) error { return s.EnsurePermits(ctx, 3) }),
+		leased("TrySetPermits", func(s *lock.Semaphore, ctx context.Context) error { return second(s.TrySetPermits(ctx, 3)) }),
+		leased("AddPermits", func(s *lock.Semaphore, ctx context.Context) error { return s.AddPermits(ctx, 1) }),
+		leased("Total", func(s *lock.Semaphore, ctx context.Context) error { return second(s.Total(ctx)) }),
+		leased("Available", func(s *lock.Semaphore, ctx context.Context) error { return second(s.Available(ctx)) }),
+		unleased("TrySetPermits", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return second(s.TrySetPermits(ctx, 3)) }),
+		unleased("TryAcquire", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return s.TryAcquire(ctx, 1) }),
+		unleased("Acquire", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return s.Acquire(ctx, 1) }),
+		unleased("Release", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return s.Release(ctx, 1) }),
+		unleased("AddPermits", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return s.AddPermits(ctx, -1) }),
+		unleased("Available", func(s *lock.UnleasedSemaphore, ctx context.Context) error { return second(s.Available(ctx)) }),
+		latch("TrySetCount", func(l *lock.Latch, ctx context.Context) error { return second(l.TrySetCount(ctx, 3)) }),
+		latch("CountDown", (*lock.Latch).CountDown),
+		latch("Wait", (*lock.Latch).Wait),
+		latch("Count", func(l *lock.Latch, ctx context.Context) error { return second(l.Count(ctx)) }),
+	)
+}
+
+// callsOf makes calls of a kind.
+func callsOf[T any](kind string, of func(*lock.Client, string) T) func(op string, do func(T, context.Context) error) call {
+	return func(op string, do func(T, context.Context) error) call {
+		return call{kind, op, func(ctx context.Context, c *lock.Client, name string) error { return do(of(c, name), ctx) }}
 	}
-	return append(taking("Semaphore", func(c *lock.Client, name string) lock.Locker { return permits(c, name) }), []call{
-		{"Semaphore", "EnsurePermits", func(ctx context.Context, c *lock.Client, name string) error {
-			return permits(c, name).EnsurePermits(ctx, 3)
-		}},
-		{"Semaphore", "TrySetPermits", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(permits(c, name).TrySetPermits(ctx, 3))
-		}},
-		{"Semaphore", "AddPermits", func(ctx context.Context, c *lock.Client, name string) error {
-			return permits(c, name).AddPermits(ctx, 1)
-		}},
-		{"Semaphore", "Total", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(permits(c, name).Total(ctx))
-		}},
-		{"Semaphore", "Available", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(permits(c, name).Available(ctx))
-		}},
-		{"UnleasedSemaphore", "TrySetPermits", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(unleased(c, name).TrySetPermits(ctx, 3))
-		}},
-		{"UnleasedSemaphore", "TryAcquire", func(ctx context.Context, c *lock.Client, name string) error {
-			return unleased(c, name).TryAcquire(ctx, 1)
-		}},
-		{"UnleasedSemaphore", "Acquire", func(ctx context.Context, c *lock.Client, name string) error { return unleased(c, name).Acquire(ctx, 1) }},
-		{"UnleasedSemaphore", "Release", func(ctx context.Context, c *lock.Client, name string) error { return unleased(c, name).Release(ctx, 1) }},
-		{"UnleasedSemaphore", "AddPermits", func(ctx context.Context, c *lock.Client, name string) error {
-			return unleased(c, name).AddPermits(ctx, -1)
-		}},
-		{"UnleasedSemaphore", "Available", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(unleased(c, name).Available(ctx))
-		}},
-		{"Latch", "TrySetCount", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(c.Latch(name, hasty...).TrySetCount(ctx, 3))
-		}},
-		{"Latch", "CountDown", func(ctx context.Context, c *lock.Client, name string) error {
-			return c.Latch(name, hasty...).CountDown(ctx)
-		}},
-		{"Latch", "Wait", func(ctx context.Context, c *lock.Client, name string) error {
-			return c.Latch(name, hasty...).Wait(ctx)
-		}},
-		{"Latch", "Count", func(ctx context.Context, c *lock.Client, name string) error {
-			return second(c.Latch(name, hasty...).Count(ctx))
-		}},
-	}...)
 }
 
 // hasty bounds how long a call waits that should fail at once.
