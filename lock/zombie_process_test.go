@@ -19,7 +19,7 @@ import (
 
 // Zombies in processes of their own: holders that are stuck, or stopped, and don't know it.
 
-const zombieLease = 12 * time.Second // a busy machine has the child renewed in time
+const zombieLease = 8 * time.Second // a busy machine has the child renewed in time
 
 // processClient opens a client, with all its telemetry, in a child. Without a test there is nobody to clean up after.
 func processClient(addr, prefix string, opts ...lock.Option) (*scope, *redis.Client, *lock.Client, error) {
