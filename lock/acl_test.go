@@ -247,7 +247,13 @@ func (u *aclUser) until(what string, cond func() bool) {
 // waits waits until so many calls stand in a client's lines and have asked so often.
 func (u *aclUser) waits(c *lock.Client, n, asked int) {
 	u.until(fmt.Sprint(n, " waiters"), func() bool {
-		return standing(c) == n && u.sent(u.t, telemetry.PurposeAcquire) >= asked
+		have := 0
+		for _, l := range c.Leases() {
+			if l.State == lock.StateWaiting {
+				have++
+			}
+		}
+		return have == n && u.sent(u.t, telemetry.PurposeAcquire) >= asked
 	})
 }
 

@@ -156,17 +156,15 @@ func free(t *testing.T, l *lock.Lease) {
 // waiting waits until n calls of Lock stand in a client's lines.
 func waiting(t *testing.T, c *lock.Client, n int) {
 	t.Helper()
-	eventually(t, patience, func() bool { return standing(c) == n })
-}
-
-// standing is how many calls of Lock stand in a client's lines.
-func standing(c *lock.Client) (n int) {
-	for _, l := range c.Leases() {
-		if l.State == lock.StateWaiting {
-			n++
+	eventually(t, patience, func() bool {
+		have := 0
+		for _, l := range c.Leases() {
+			if l.State == lock.StateWaiting {
+				have++
+			}
 		}
-	}
-	return n
+		return have == n
+	})
 }
 
 // asleep waits until n calls of Lock stand there and have nothing left to ask: what a test counts is what comes after.
