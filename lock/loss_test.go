@@ -80,70 +80,15 @@ func TestLossNotifications(t *testing.T) {
 			_ = l.Release(t.Context()) // of a Multi: what there is
 		}
 	}
-}
 
-// An evicted key is told like a deleted one.
-func TestLossNotificationsOfEviction(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb := s.Client(t)
+	// An evicted key is told like a deleted one.
 	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
-	l := try(t, c.Mutex("job"))
-	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 }) // from now on it is told
+	before := s.Commands(t)["hmget"]
+	l := try(t, c.Mutex("evicted"))
+	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > before })
 	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "maxmemory-policy", "allkeys-random", "maxmemory", "1").Err())
 	must(t, "PING", rdb.Ping(t.Context()).Err()) // Redis evicts before a command
 	mustBeLost(t, l, lock.CauseMissing)
-}
-
-// reads are the keys of hashes that the client has read since SLOWLOG RESET, each with the members that it asked for.
-func reads(t *testing.T, rdb *redis.Client) []string {
-	t.Helper()
-	entries, err := rdb.SlowLogGet(t.Context(), 100_000).Result()
-	must(t, "SLOWLOG GET", err)
-	var keys []string
-	for _, e := range entries {
-		if strings.EqualFold(e.Args[0], "hmget") {
-			keys = append(keys, strings.Join(e.Args[1:], " "))
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// What is released is forgotten, also where others of the same key are still held. A fixed lease is never watched.
-func TestLossNotificationsForget(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "slowlog-log-slower-than", 0, "slowlog-max-len", 100_000).Err())
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
-	readers := c.RWMutex("rw").RLocker()
-	held := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, readers), try(t, readers), try(t, c.Mutex("fixed", lock.WithFixedLease(far)))}
-	probes := 0
-	probe := func() { // changes are told in their order: once this one is, so were all before
-		probes++
-		name := fmt.Sprint("probe", probes)
-		l := try(t, c.Mutex(name))
-		eventually(t, patience, func() bool { return slices.Contains(reads(t, rdb), name+" "+l.Owner()) })
-		transact(t, rdb, "DEL KEY", name)
-		await(t, name, l.Ended())
-	}
-	both := "rw " + held[1].Owner() + " " + held[2].Owner()
-	for _, want := range [][]string{{"mutex " + held[0].Owner(), both}, {both}, {"rw " + held[2].Owner()}, nil, nil} {
-		probe()
-		must(t, "SLOWLOG RESET", rdb.Do(t.Context(), "slowlog", "reset").Err())
-		for _, key := range []string{"mutex", "rw", "fixed"} {
-			transact(t, rdb, "HSET KEY other 1; HDEL KEY other", key)
-		}
-		probe()
-		got := slices.DeleteFunc(reads(t, rdb), func(key string) bool { return strings.HasPrefix(key, "probe") })
-		if !slices.Equal(got, want) {
-			t.Errorf("%d held: read %q, want %q", len(held), got, want)
-		}
-		if len(held) > 0 {
-			free(t, held[0])
-			held = held[1:]
-		}
-	}
 }
 
 // tokenProvider is a program whose credentials change while it runs.
