@@ -35,7 +35,7 @@ func ctxEndsTheContext(t *testing.T, w *world) {
 	}
 	canceled := mustBeCanceled(t, l, lock.ReasonContext)
 	mustMatch(t, canceled, why)
-	for _, say := range []string{`"a"`, "WithWait", "WithLifetime"} {
+	for _, say := range []string{w.title("a"), "WithWait", "WithLifetime"} {
 		if !strings.Contains(canceled.Error(), say) {
 			t.Errorf("the cause %q doesn't say %s", canceled, say)
 		}
@@ -107,7 +107,7 @@ func leaseContextEnded(t *testing.T, w *world) {
 	stop()
 	_, err := w.lock(w.client(), "a", lock.WithLifetime(work)).Lock(t.Context())
 	mustMatch(t, err, context.Canceled)
-	if !strings.Contains(err.Error(), "WithLifetime") || !strings.Contains(err.Error(), `"a"`) {
+	if !strings.Contains(err.Error(), "WithLifetime") || !strings.Contains(err.Error(), w.title("a")) {
 		t.Errorf("%v", err)
 	}
 	if keys := w.rest(); len(keys) != 0 {

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,10 +13,8 @@ import (
 var doBehaviours = []behaviour{
 	{name: "Do/result and error", test: doReturns},
 	{name: "Do/ctx and lease", test: doGivesTheContext},
-	{name: "Do/held", test: doOfHeld},
 	{name: "TryDo", test: tryDo},
 	{name: "Do/lost", test: doJoinsErrLost, timed: true},
-	{name: "Do/lost, said by fn", test: doSaysALossOnce, timed: true},
 	{name: "Do/panic", test: doPanics},
 	{name: "Do/Goexit", test: doGoexit},
 	{name: "Do/released by fn", test: doReleasedByFn},
@@ -62,16 +59,6 @@ func doGivesTheContext(t *testing.T, w *world) {
 	mustMatch(t, err, lock.ErrDeadlock)
 }
 
-func doOfHeld(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a"))
-	err := w.lock(w.client(), "a", lock.WithWait(0)).Do(t.Context(), func(context.Context, *lock.Lease) error {
-		t.Error("fn ran")
-		return nil
-	})
-	mustMatch(t, err, lock.ErrHeld)
-	free(t, l)
-}
-
 func tryDo(t *testing.T, w *world) {
 	c := w.client()
 	m, ok := w.lock(c, "a").(interface {
@@ -92,6 +79,8 @@ func tryDo(t *testing.T, w *world) {
 
 	l := try(t, w.rival(w.client(), "a"))
 	runs := 0
+	held := w.lock(w.client(), "a", lock.WithWait(0))
+	mustMatch(t, held.Do(t.Context(), func(context.Context, *lock.Lease) error { runs++; return nil }), lock.ErrHeld)
 	mustMatch(t, m.TryDo(t.Context(), func(context.Context, *lock.Lease) error { runs++; return nil }), lock.ErrHeld)
 	_, err = lock.TryDo(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { runs++; return 1, nil })
 	mustMatch(t, err, lock.ErrHeld)
@@ -109,45 +98,35 @@ func tryDo(t *testing.T, w *world) {
 func doJoinsErrLost(t *testing.T, w *world) {
 	c := w.client()
 	failed := errors.New("failed")
-	for _, result := range []error{nil, failed} {
-		err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+	for _, result := range []func(context.Context) error{
+		func(context.Context) error { return nil },
+		func(context.Context) error { return failed },
+		context.Cause, // the loss, which is said once
+	} {
+		var of error
+		err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, l *lock.Lease) error {
 			w.lose("a")
 			await(t, "Context", ctx.Done())
-			return result
+			of = result(ctx)
+			return of
 		})
 		mustMatch(t, err, lock.ErrLost)
-		if result != nil {
-			mustMatch(t, err, failed)
+		if of != nil && (!errors.Is(err, of) || strings.Count(err.Error(), of.Error()) != 1) {
+			t.Errorf("the error is %q, of %q", err, of)
 		}
-	}
-}
-
-func doSaysALossOnce(t *testing.T, w *world) {
-	c := w.client()
-	var cause error
-	err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
-		w.lose("a")
-		await(t, "Context", ctx.Done())
-		cause = context.Cause(ctx)
-		return fmt.Errorf("my work: %w", cause)
-	})
-	mustMatch(t, err, lock.ErrLost)
-	if text := cause.Error(); strings.Count(err.Error(), text) != 1 {
-		t.Errorf("the error is %q, which should say %q once", err, text)
+		mustBeFree(t, w, "a")
 	}
 }
 
 func doPanics(t *testing.T, w *world) {
 	c := w.client()
-	func() {
-		defer func() {
-			if v := recover(); v != "boom" {
-				t.Errorf("recovered %v", v)
-			}
-			mustBeFree(t, w, "a")
-		}()
-		_ = w.lock(c, "a").Do(t.Context(), func(context.Context, *lock.Lease) error { panic("boom") })
+	defer func() {
+		if v := recover(); v != "boom" {
+			t.Errorf("recovered %v", v)
+		}
+		mustBeFree(t, w, "a")
 	}()
+	_ = w.lock(c, "a").Do(t.Context(), func(context.Context, *lock.Lease) error { panic("boom") })
 }
 
 func doGoexit(t *testing.T, w *world) {

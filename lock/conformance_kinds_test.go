@@ -39,6 +39,8 @@ type kindOfLock struct {
 	lose func(r raw, key string)
 	// keeps says which keys it has though nobody holds it, or asked for it; nil: none.
 	keeps func(key string) bool
+	// title is what a lease of a lock is called; nil: the lock's name.
+	title func(name string) string
 	// member is what stands for an owner in Redis; nil: its name.
 	member func(owner string) string
 
@@ -131,6 +133,27 @@ var allKinds = []kindOfLock{
 		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
 			return oneOf{c.Multi([]string{name}, opts...), c.Mutex(name, opts...)}
 		},
+	},
+}
+
+// pairs are locks of two names, of which the one that a rival holds is the second: whoever waits for it holds the first. It is beside allKinds, as all of
+// its keys have to be in one slot for some of them.
+var pairs = kindOfLock{
+	name: "multi of two",
+	make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
+		return oneOf{c.Multi([]string{"-" + name, name}, opts...), c.Mutex(name, opts...)}
+	},
+	rival: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.Mutex(name, opts...) },
+	title: func(name string) string { return "-" + name + "," + name },
+	but: map[string]string{
+		"TryLock/free":                    "it has an owner for each name: TestMultiTakesAllOrNone",
+		"Lock/hands over":                 "it has an owner for each name: TestMultiHandsOver",
+		"Inspect/held":                    "it has an owner for each name",
+		"ForceUnlock/tells the holder":    "it has an owner for each name: TestMultiInspectAndForceUnlock",
+		"names/group":                     "Leases has an entry for each name: TestMultiWaitsInOrder",
+		"Leases and Recent":               "Leases has an entry for each name: TestMultiWaitsInOrder",
+		"Close/ctx ends with leases left": "a lock for each name is left",
+		"re-entry/loss ends all":          "its other name is held until the release: TestWholeIsJoined",
 	},
 }
 
@@ -276,7 +299,7 @@ func TestExceptionsNameBehaviours(t *testing.T) {
 			known[head+"/"] = true
 		}
 	}
-	for _, k := range append([]kindOfLock{quorums}, allKinds...) {
+	for _, k := range append([]kindOfLock{quorums, pairs}, allKinds...) {
 		for name := range k.but {
 			if !known[name] {
 				t.Errorf("%s: there is no behaviour %q", k.name, name)

@@ -37,7 +37,7 @@ var themes = []theme{
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, k := range append([]kindOfLock{quorums}, allKinds...) {
+	for _, k := range append([]kindOfLock{quorums, pairs}, allKinds...) {
 		for _, theme := range themes {
 			for _, b := range theme.table {
 				if k.why(b.name) != "" {

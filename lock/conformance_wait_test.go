@@ -11,7 +11,6 @@ import (
 )
 
 var waitBehaviours = []behaviour{
-	{name: "Lock/free", test: lockOfFree},
 	{name: "Lock/woken by a release of the same client", test: wokenBySameClient},
 	{name: "Lock/woken by a release of another client", test: wokenByOtherClient},
 	{name: "Lock/takes over what has expired", test: takesOverWhatExpired},
@@ -25,10 +24,6 @@ var waitBehaviours = []behaviour{
 	{name: "waiting/ctx canceled", test: canceledWhileWaiting},
 	{name: "waiting/ctx deadline", test: deadlineWhileWaiting},
 	{name: "waiting/who leaves is passed over", test: leaverIsPassedOver},
-}
-
-func lockOfFree(t *testing.T, w *world) {
-	free(t, granted(t, begin(context.Background(), w.lock(w.client(), "a"))))
 }
 
 // far is a lease so long that nobody wakes at its end.
@@ -119,14 +114,14 @@ func starvesNoOtherClient(t *testing.T, w *world) {
 	greedy, modest := w.client(), w.client()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
+	m := w.lock(greedy, "a", lock.WithLifetime(context.Background()))
 	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_ = w.lock(greedy, "a", lock.WithLifetime(context.Background())).Do(ctx,
-					func(context.Context, *lock.Lease) error {
-						<-time.After(time.Millisecond)
-						return nil
-					})
+				_ = m.Do(ctx, func(context.Context, *lock.Lease) error {
+					<-time.After(time.Millisecond)
+					return nil
+				})
 			}
 		})
 	}
@@ -189,6 +184,7 @@ func waitOver(t *testing.T, w *world) {
 	}
 	waiting(t, c, 0)
 	free(t, l)
+	free(t, w.takeFreed(w.lock(w.client(), "a").TryLock)) // it has left nothing
 }
 
 func waitZero(t *testing.T, w *world) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -132,6 +133,14 @@ func (w *world) holdAs(name, owner, count string, lease time.Duration) {
 		return
 	}
 	w.raw.hset(w.key(name), owner, count, lease)
+}
+
+// title is what a lock is called, in quotes.
+func (w *world) title(name string) string {
+	if w.kind.title != nil {
+		name = w.kind.title(name)
+	}
+	return strconv.Quote(name)
 }
 
 // owner is who a holder is in Redis that hold was given.
