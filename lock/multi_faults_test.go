@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -49,21 +48,6 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 		if n := rdb.Exists(t.Context(), "b", "d").Val(); n != 0 {
 			t.Errorf("%d of the others are still held", n)
 		}
-	})
-}
-
-// The grant waits for replicas as a whole, and is undone as a whole.
-func TestMultiReplicas(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCorner(t)
-		a, _ := c.client()
-		var few *lock.ReplicasError
-		_, err := a.Multi(both, lock.WithReplicas(1, 20*time.Millisecond)).TryLock(t.Context())
-		if !errors.As(err, &few) || few.Wanted != 1 || few.Name != "a,b" {
-			t.Errorf("%v", err)
-		}
-		eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("b") })
 	})
 }
 
@@ -146,17 +130,6 @@ func TestMultiInCluster(t *testing.T) {
 	if a, r := calls(namesOn(t, cl, cl.Nodes[0], 4)...); a != 4 || r < 1 || r > 4 { // they are released at once, and may meet on their way
 		t.Errorf("no tag, one node: %d calls to acquire, %d to release", a, r)
 	}
-	l := try(t, c.Multi([]string{"job:1", "job:2", "job:3"}))
-	end := l.Deadline()
-	next := begin(t.Context(), other.Multi([]string{"job:2", "job:3", "job:4"}))
-	waiting(t, other, 1)
-	renewedPast(t, l, end)
-	if l.Err() != nil {
-		t.Error(l.Err())
-	}
-	free(t, l)
-	free(t, granted(t, next))
-
 	held := try(t, c.Multi([]string{"{x}1", "{x}2", "{x}3"}))
 	at := cl.Slot(t, "{x}")
 	m := cl.Migrate(t, at, otherNode(t, cl, at))

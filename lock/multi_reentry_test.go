@@ -19,27 +19,18 @@ func TestMultiReentry(t *testing.T) {
 		multi := func(names ...string) *lock.Multi { return a.Multi(names, lock.WithReentrancy()) }
 		both := try(t, a.Multi([]string{"a", "b"}))
 		for _, l := range []lock.Locker{a.Mutex("a"), a.Mutex("b"), a.Multi([]string{"a", "b"}), a.Multi([]string{"b", "c"}), a.FairMutex("b")} {
-			_, err := l.Lock(both.Context())
-			mustMatch(t, err, lock.ErrDeadlock)
+			mustMatch(t, second(l.Lock(both.Context())), lock.ErrDeadlock)
 		}
 		free(t, try(t, b.Mutex("c")))
-		mustMatch(t, func() error { _, err := b.Multi([]string{"a"}).TryLock(both.Context()); return err }(), lock.ErrHeld)
+		mustMatch(t, second(b.Multi([]string{"a"}).TryLock(both.Context())), lock.ErrHeld)
 
-		lockIn := func(l lock.Locker, outer *lock.Lease) *lock.Lease {
-			t.Helper()
-			lease, err := l.Lock(outer.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return lease
-		}
 		sent := s.sent(t, telemetry.PurposeAcquire)
-		same := lockIn(multi("a", "b"), both)
-		one := lockIn(a.Mutex("b", lock.WithReentrancy()), same)
+		same := enter(t, both.Context(), multi("a", "b"))
+		one := enter(t, same.Context(), a.Mutex("b", lock.WithReentrancy()))
 		if n := s.sent(t, telemetry.PurposeAcquire); n != sent {
 			t.Errorf("joining took %d calls", n-sent)
 		}
-		more := lockIn(multi("a", "b", "c", "d"), one)
+		more := enter(t, one.Context(), multi("a", "b", "c", "d"))
 		if same.Token() != both.Token() || one.Token() != both.Tokens()["b"] || more.Tokens()["a"] != both.Tokens()["a"] {
 			t.Errorf("tokens: %v, then %v, %d, %v", both.Tokens(), same.Tokens(), one.Token(), more.Tokens())
 		}
@@ -63,10 +54,7 @@ func TestMultiReentry(t *testing.T) {
 
 		// What a Multi joined is given back as what it was taken as.
 		fair := try(t, a.FairMutex("a"))
-		inner, err := multi("a", "b").Lock(context.WithoutCancel(fair.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := enter(t, context.WithoutCancel(fair.Context()), multi("a", "b"))
 		free(t, fair)
 		next := begin(t.Context(), a.FairMutex("a"))
 		waiting(t, a, 1)
@@ -76,28 +64,19 @@ func TestMultiReentry(t *testing.T) {
 		// A Multi that joined a Mutex and lost another name leaves the Mutex alone.
 		a, _ = c.client()
 		outer := try(t, a.Mutex("a"))
-		inner = lockIn(multi("a", "b"), outer)
+		inner = enter(t, outer.Context(), multi("a", "b"))
 		c.rdb.Del(t.Context(), c.key("b"))
 		mustBeLost(t, inner, lock.CauseMissing)
-		end := outer.Deadline()
-		renewedPast(t, outer, end)
+		renewedPast(t, outer, outer.Deadline())
 		if outer.Err() != nil || outer.Context().Err() != nil {
 			t.Errorf("the outer lease: %v, %v", outer.Err(), outer.Context().Err())
 		}
 		mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
 		free(t, outer)
-	})
-}
 
-// What joined a lease that others have beside it wouldn't be alone.
-func TestMultiJoinsNoSharedLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCorner(t)
-		a, _ := c.client(lock.WithLease(far))
-		rd := try(t, a.RWMutex("a").RLocker())
-		_, err := a.Multi([]string{"a", "b"}, lock.WithReentrancy()).TryLock(rd.Context())
-		mustMatch(t, err, lock.ErrDeadlock)
+		// What joined a lease that others have beside it wouldn't be alone.
+		rd := try(t, a.RWMutex("shared").RLocker())
+		mustMatch(t, second(multi("b", "shared").TryLock(rd.Context())), lock.ErrDeadlock)
 		free(t, rd)
 	})
 }

