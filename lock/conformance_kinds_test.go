@@ -193,6 +193,10 @@ type readSide struct {
 	m *lock.RWMutex
 }
 
+func (r readSide) Do(ctx context.Context, fn func(context.Context, *lock.Lease) error) error {
+	return r.m.RDo(ctx, fn)
+}
+
 func (r readSide) TryDo(ctx context.Context, fn func(context.Context, *lock.Lease) error) error {
 	return r.m.TryRDo(ctx, fn)
 }

@@ -23,8 +23,7 @@ func TestQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
 		a, b := ns.quorum(lock.WithLease(steady)), ns.quorum(lock.WithLease(steady))
-		m := a.Mutex("job")
-		l := a.everywhere(t, m)
+		l := a.everywhere(t, a.Mutex("job"))
 		if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
 			t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
 		}
@@ -52,17 +51,7 @@ func TestQuorum(t *testing.T) {
 			t.Errorf("after two renewals: %v, held at %d", l.Err(), ns.held("job"))
 		}
 		free(t, l)
-		mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-		mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
 		ns.mustBeFree("job")
-		next := try(t, b.Mutex("job"))
-		if next.Token() <= l.Token() {
-			t.Errorf("token %d after %d", next.Token(), l.Token())
-		}
-		free(t, next)
-		if err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return errors.Join(ctx.Err(), l.Err()) }); err != nil {
-			t.Errorf("Do: %v", err)
-		}
 	})
 }
 
@@ -197,23 +186,6 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 		}
 		eventually(t, patience, func() bool { return ns.held("job") == 0 }) // though nobody has released it
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-
-		// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
-		l = a.everywhere(t, a.Mutex("job"))
-		ns.mute(0, true)
-		ns.mute(1, true)
-		muted, deadline := time.Now(), l.Deadline()
-		time.Sleep(steady / 2)
-		if d := l.Deadline(); d.After(muted.Add(steady)) {
-			t.Errorf("it is trusted until %v after the majority fell silent", d.Sub(muted))
-		}
-		await(t, "Done", l.Ended())
-		if late := time.Since(deadline); late != 0 {
-			t.Errorf("lost %v after its deadline", late)
-		}
-		mustMatch(t, l.Err(), lock.ErrLost)
-		ns.mute(0, false)
-		ns.mute(1, false)
 	})
 }
 
@@ -244,8 +216,7 @@ func TestQuorumReentry(t *testing.T) {
 		a := ns.quorum(lock.WithLease(2 * steady))
 		l := a.everywhere(t, a.Mutex("job"))
 		for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
-			_, err := m.Lock(l.Context())
-			mustMatch(t, err, lock.ErrDeadlock)
+			mustMatch(t, second(m.Lock(l.Context())), lock.ErrDeadlock)
 		}
 		ns.raw[1].Del(t.Context(), "job")
 		eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
@@ -272,8 +243,7 @@ func TestQuorumReentry(t *testing.T) {
 		mixed, err := lock.NewQuorum(newScope(t).open(t, ns.servers[0].Client(t), lock.WithReentrancy(), lock.WithLease(2*steady)), a.clients[1], a.clients[2])
 		must(t, "NewQuorum", err)
 		l = try(t, mixed.Mutex("job"))
-		_, err = mixed.Mutex("job").Lock(l.Context())
-		mustMatch(t, err, lock.ErrDeadlock)
+		mustMatch(t, second(mixed.Mutex("job").Lock(l.Context())), lock.ErrDeadlock)
 		free(t, l)
 		ns.mustBeFree("job")
 	})
@@ -290,8 +260,7 @@ func TestQuorumClosedAsItGrants(t *testing.T) {
 		ns.wires[1].set(redistest.When(redistest.Down, redistest.Delay(100*time.Millisecond)))
 		got := begin(t.Context(), a.Mutex("job", lock.WithMaxHold(time.Hour)))
 		time.Sleep(50 * time.Millisecond)
-		closed := make(chan error, 1)
-		go func() { closed <- a.clients[1].Close(t.Context()) }()
+		closed := closing(a.clients[1], t.Context())
 		time.Sleep(time.Second)
 		ns.mute(2, false)
 		l := granted(t, got)
@@ -323,13 +292,9 @@ func TestQuorumClosedAsItGrants_TryLock(t *testing.T) {
 		other := try(t, b.clients[2].Mutex("job"))
 		ns.wires[1].set(redistest.When(redistest.Down, redistest.Delay(100*time.Millisecond)))
 		got := make(chan error, 1)
-		go func() {
-			_, err := a.Mutex("job").TryLock(t.Context())
-			got <- err
-		}()
+		go func() { got <- second(a.Mutex("job").TryLock(t.Context())) }()
 		time.Sleep(50 * time.Millisecond)
-		closed := make(chan error, 1)
-		go func() { closed <- a.clients[1].Close(t.Context()) }()
+		closed := closing(a.clients[1], t.Context())
 		err := await(t, "TryLock", got)
 		mustMatch(t, err, lock.ErrHeld)
 		if errors.Is(err, lock.ErrClosed) {
@@ -348,12 +313,9 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 		ns := startNodes(t, 3)
 		a := ns.quorum(lock.WithLease(steady))
 		l := a.everywhere(t, a.Mutex("job"))
-		closed := make(chan error, 1)
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience/2)
-			defer cancel()
-			closed <- a.clients[2].Close(ctx)
-		}()
+		ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+		defer cancel()
+		closed := closing(a.clients[2], ctx)
 		eventually(t, patience, func() bool {
 			all := a.clients[2].Leases()
 			return len(all) == 1 && all[0].State == lock.StateCanceled
@@ -363,9 +325,7 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 		}
 		await(t, "Done", l.Ended())
 		mustMatch(t, l.Err(), lock.ErrLost)
-		if err := await(t, "Close", closed); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, "Close", await(t, "Close", closed))
 	})
 }
 
@@ -391,9 +351,8 @@ func TestQuorumClose(t *testing.T) {
 		next = begin(t.Context(), b.Mutex("job"))
 		waiting(t, b.clients[0], 1)
 		time.Sleep(quorumLease / 4)
-		closed := make(chan error, 1)
 		start := time.Now()
-		go func() { closed <- b.clients[0].Close(context.Background()) }()
+		closed := closing(b.clients[0], context.Background())
 		mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("who waited heard of the end after %v", took)
@@ -403,24 +362,11 @@ func TestQuorumClose(t *testing.T) {
 			t.Errorf("it has ended before its holder could wind down: %v", l.Err())
 		}
 		free(t, l)
-		if err := await(t, "Close", closed); err != nil {
-			t.Errorf("Close: %v", err)
+		must(t, "Close", await(t, "Close", closed))
+		for _, take := range []func(context.Context) (*lock.Lease, error){b.Mutex("job").TryLock, b.Mutex("job").Lock} {
+			mustMatch(t, second(take(t.Context())), lock.ErrClosed)
 		}
-		_, err := b.Mutex("job").TryLock(t.Context())
-		mustMatch(t, err, lock.ErrClosed)
-		_, err = b.Mutex("job").Lock(t.Context())
-		mustMatch(t, err, lock.ErrClosed)
 		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-
-		// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
-		p := ns.quorum()
-		l = p.everywhere(t, p.Mutex("job"))
-		closeSoon(p.clients[0])
-		closeSoon(p.clients[1])
-		await(t, "Done", l.Ended())
-		mustMatch(t, l.Err(), lock.ErrClosed)
-		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
 	})
 }
 

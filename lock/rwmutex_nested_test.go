@@ -20,19 +20,14 @@ func TestRWDowngrade(t *testing.T) {
 		a, b := r.client(), r.client()
 		m := a.RWMutex("job")
 		ctx, cancel := context.WithCancel(r.ctx())
-		w, err := m.Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := enter(t, ctx, m)
 		local := begin(r.ctx(), m.RLocker())
 		waiting(t, a, 1)
 		writer := begin(r.ctx(), b.RWMutex("job"))
 		r.enlisted(1)
 
 		rd, err := m.RLock(w.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, "RLock", err)
 		if rd.Token() <= w.Token() {
 			t.Errorf("token %d after %d", rd.Token(), w.Token())
 		}
@@ -62,35 +57,29 @@ func TestRWDowngrade(t *testing.T) {
 // What ends the read lease that was taken within a write lease, and what doesn't.
 func TestRWDowngradeFollows(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease){
-		"its own ctx": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+	for name, test := range map[string]func(t *testing.T, r *rwRig, m *lock.RWMutex){
+		"its own ctx": func(t *testing.T, r *rwRig, m *lock.RWMutex) {
 			w := try(t, m)
 			ctx, cancel := context.WithCancel(w.Context())
-			rd := rlock(ctx)
+			rd := enter(t, ctx, m.RLocker())
 			cancel()
 			_ = mustBeCanceled(t, rd, lock.ReasonContext)
 			freeAll(t, []*lock.Lease{rd, w})
 		},
-		"its own ctx, and then the release": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+		"its own ctx, and then the release": func(t *testing.T, r *rwRig, m *lock.RWMutex) {
 			w := try(t, m)
 			ctx, cancel := context.WithCancel(w.Context())
-			rd := rlock(ctx)
+			rd := enter(t, ctx, m.RLocker())
 			cancel()
 			free(t, w)
 			_ = mustBeCanceled(t, rd, lock.ReasonContext)
 			free(t, rd)
 		},
-		"a writer that was joined": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+		"a writer that was joined": func(t *testing.T, r *rwRig, m *lock.RWMutex) {
 			ctx, cancel := context.WithCancel(r.ctx())
-			outer, err := m.Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			inner, err := m.Lock(outer.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			rd := rlock(inner.Context())
+			outer := enter(t, ctx, m)
+			inner := enter(t, outer.Context(), m)
+			rd := enter(t, inner.Context(), m.RLocker())
 			freeAll(t, []*lock.Lease{inner, outer})
 			always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
 			r.holds("read", rd)
@@ -98,26 +87,20 @@ func TestRWDowngradeFollows(t *testing.T) {
 			_ = mustBeCanceled(t, rd, lock.ReasonContext)
 			free(t, rd)
 		},
-		"the writer's loss": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+		"the writer's loss": func(t *testing.T, r *rwRig, _ *lock.RWMutex) {
 			c := r.client()
 			w := try(t, c.RWMutex("job", lock.WithLease(steady)))
-			rd, err := c.RWMutex("job").RLock(w.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rd := enter(t, w.Context(), c.RWMutex("job").RLocker())
 			r.must(r.rdb.HDel(r.ctx(), r.key(), w.Owner()))
 			mustBeLost(t, w, lock.CauseTaken)
 			mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
 			free(t, rd)
 		},
-		"WithLifetime": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+		"WithLifetime": func(t *testing.T, r *rwRig, _ *lock.RWMutex) {
 			ctx, cancel := context.WithCancel(r.ctx())
 			rw := r.client()
 			w := try(t, rw.RWMutex("job"))
-			rd, err := rw.RWMutex("job", lock.WithLifetime(ctx)).RLock(w.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rd := enter(t, w.Context(), rw.RWMutex("job", lock.WithLifetime(ctx)).RLocker())
 			free(t, w)
 			if rd.Context().Err() != nil {
 				t.Error("it ended with the writer's release")
@@ -131,15 +114,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := newRWRig(t)
-				m := r.client().RWMutex("job", lock.WithReentrancy())
-				test(t, r, m, func(ctx context.Context) *lock.Lease {
-					t.Helper()
-					l, err := m.RLock(ctx)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return l
-				})
+				test(t, r, r.client().RWMutex("job", lock.WithReentrancy()))
 			})
 		})
 	}
@@ -178,10 +153,7 @@ func TestRWReentry(t *testing.T) {
 		w := try(t, m)
 		_, err = within(w, m)
 		mustMatch(t, err, lock.ErrDeadlock)
-		rd, err = within(w, m.RLocker())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rd = enter(t, w.Context(), m.RLocker())
 		for lk, of := range map[lock.Locker]*lock.Lease{join: w, join.RLocker(): rd} {
 			joined, err := within(rd, lk)
 			if err != nil || joined.Owner() != of.Owner() {

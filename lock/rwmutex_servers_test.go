@@ -71,7 +71,7 @@ func TestRWSlotMoves(t *testing.T) {
 	open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
 	r, s := &rwRig{t, open(), open, "{moving}"}, newScope(t)
 	client := func() *lock.Client {
-		return s.open(t, open(), lock.WithKeyPrefix(r.prefix), lock.WithLease(24*time.Second))
+		return s.open(t, open(), lock.WithKeyPrefix(r.prefix), lock.WithLease(12*time.Second))
 	}
 	a, b := client(), client()
 	rd, other, held := try(t, a.RWMutex("job").RLocker()), try(t, b.RWMutex("job").RLocker()), try(t, a.RWMutex("held"))
