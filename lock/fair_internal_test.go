@@ -42,6 +42,16 @@ func fairDeskOf(t *testing.T, rdb *redis.Client, key string) *fairDesk {
 	return d
 }
 
+// atFairDesks runs tests, each at a desk of its own.
+func atFairDesks(t *testing.T, tests map[string]func(d *fairDesk)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(newFairDesk(t)) })
+		})
+	}
+}
+
 // asks is a question of a waiter of ours.
 func (d *fairDesk) asks(owner string) []any {
 	d.t.Helper()
@@ -131,7 +141,7 @@ func (d *fairDesk) deadline(owner string, want time.Duration) {
 // whoever of ours has died in the meantime.
 func TestFairCountsRedissonsWaiters(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(d *fairDesk){
+	atFairDesks(t, map[string]func(d *fairDesk){
 		"Redisson dropped one of ours that had died": func(d *fairDesk) {
 			d.waits("go:1")
 			d.dies("go:1")
@@ -176,21 +186,14 @@ func TestFairCountsRedissonsWaiters(t *testing.T) {
 			d.waits("go:2")
 			d.deadline("go:2", redissonPatience+fairKeep)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				test(newFairDesk(t))
-			})
-		})
-	}
+	})
 }
 
 // The queue expires long after the last deadline in it, so that a waiter of ours that died last doesn't leave it for ever. Where only waiters of
 // Redisson's are left it doesn't expire, as they don't renew it.
 func TestFairQueueExpires(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(d *fairDesk){
+	atFairDesks(t, map[string]func(d *fairDesk){
 		"after a waiter of ours": func(d *fairDesk) {
 			d.waits("go:1")
 			d.expires(fairKeep)
@@ -247,14 +250,7 @@ func TestFairQueueExpires(t *testing.T) {
 			d.forever()
 			d.queue("java:1")
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				test(newFairDesk(t))
-			})
-		})
-	}
+	})
 }
 
 // expires checks that the queue expires, but not before a time, nor long after it.
@@ -277,6 +273,13 @@ func (d *fairDesk) forever() {
 	}
 }
 
+// held has one of ours hold the lock, instead of Java.
+func (d *fairDesk) held() {
+	d.t.Helper()
+	d.rdb.Del(d.t.Context(), d.key)
+	d.take("h:1", "", 0)
+}
+
 // meta checks what the holder says of itself: these marks, and then a token.
 func (d *fairDesk) meta(want string) {
 	d.t.Helper()
@@ -290,9 +293,9 @@ func (d *fairDesk) meta(want string) {
 // Whoever waits for a FairMutex leaves a mark with a holder of ours. The release then wakes the next in the queue, and hands the lock to nobody.
 func TestFairWaitersMarkTheHolder(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(d *fairDesk){
+	atFairDesks(t, map[string]func(d *fairDesk){
 		"once": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.meta("")
 			d.waits("go:1")
 			d.meta("+~")
@@ -301,24 +304,23 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			d.meta("+~")
 		},
 		"beside that of others": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.wait("a:1", clientA, 0)
 			d.meta("+")
 			d.waits("go:1")
 			d.meta("+~")
 		},
 		"but not if they don't wait": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.eval(script.FairAcquire.Source, d.keys, []any{"go:1", 60_000, 0, "", 0, script.Channel(d.key), "publish"})
 			d.meta("")
 		},
 		"but not one of Redisson's": func(d *fairDesk) {
-			d.javaTakes("java:0")
 			d.waits("go:1")
 			d.must("the hash", d.rdb.HGetAll(d.t.Context(), d.key).Val(), map[string]string{"java:0": "1"})
 		},
 		"and it outlives a second acquire": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.waits("go:1")
 			d.take("h:1", "", 0)
 			d.meta("+~")
@@ -329,6 +331,7 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			take := func() {
 				d.eval(script.MultiAcquire.Source, []string{d.key, script.FenceKey("", d.key)}, []any{60_000, 0, "h:1", ""})
 			}
+			d.rdb.Del(d.t.Context(), d.key)
 			take()
 			d.meta("")
 			d.waits("go:1")
@@ -336,13 +339,13 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			d.meta("+~")
 		},
 		"and a Quorum's raised token": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.waits("go:1")
 			d.eval(script.Raise.Source, []string{d.key, script.FenceKey("", d.key)}, []any{"h:1", 1 << 52, ""})
 			d.meta("+~")
 		},
 		"a release wakes the next that lives": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.waits("go:1")
 			d.waits("go:2")
 			d.dies("go:1")
@@ -351,23 +354,14 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			d.queue("go:2")
 		},
 		"nothing is handed over": func(d *fairDesk) {
-			d.take("h:1", "", 0)
+			d.held()
 			d.waits("go:1")
 			d.ears["go:1"] = d.hear(script.Channel(d.key) + ":go:1")
 			d.must("the answer", d.eval(script.HandOver.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "", "", "", 0, "h:2", 30_000, 0, "", 0}), []int64{1})
 			d.must("the message", d.heard("go:1"), "0")
 			d.must("the lock", d.rdb.Exists(d.t.Context(), d.key).Val(), 0)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d := newFairDesk(t)
-				d.rdb.Del(t.Context(), d.key)
-				test(d)
-			})
-		})
-	}
+	})
 }
 
 // What a server refuses when the lock is deleted doesn't fail the release: the lock is free.

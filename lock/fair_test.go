@@ -16,9 +16,9 @@ import (
 
 // fairRig is a server and the queue of one fair lock on it.
 type fairRig struct {
-	t    *testing.T
-	rdb  redis.UniversalClient
-	dial func() redis.UniversalClient
+	t   *testing.T
+	srv *redistest.Fake
+	rdb *redis.Client
 }
 
 const (
@@ -29,22 +29,33 @@ const (
 
 func newFairRig(t *testing.T) *fairRig {
 	srv := redistest.StartFake(t)
-	return &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+	return &fairRig{t, srv, srv.Client(t)}
 }
 
 func (r *fairRig) client(opts ...lock.Option) *lock.Client {
 	r.t.Helper()
-	return newScope(r.t).open(r.t, r.dial(), opts...)
+	return newScope(r.t).open(r.t, r.srv.Client(r.t), opts...)
 }
 
 // queue is who waits, the next first.
 func (r *fairRig) queue() []string {
 	r.t.Helper()
 	all, err := r.rdb.LRange(context.Background(), fairQueue, 0, -1).Result()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, "LRANGE", err)
 	return all
+}
+
+// others is a waiter of another program's, with a place for so long.
+func (r *fairRig) others(owner string, place time.Duration) {
+	r.t.Helper()
+	must(r.t, "RPUSH", r.rdb.RPush(context.Background(), fairQueue, owner).Err())
+	r.place(owner, place)
+}
+
+func (r *fairRig) place(owner string, place time.Duration) {
+	r.t.Helper()
+	end := float64(time.Now().Add(place).UnixMilli())
+	must(r.t, "ZADD", r.rdb.ZAdd(context.Background(), fairDeadlines, redis.Z{Score: end, Member: owner}).Err())
 }
 
 // enqueue begins to wait, and returns when Redis has it n-th in the queue.
@@ -143,9 +154,7 @@ func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 		r := newFairRig(t)
 		ctx := t.Context()
 		const gone = "somebody:1"
-		now := time.Now().UnixMilli()
-		r.rdb.RPush(ctx, fairQueue, gone)
-		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 60_000), Member: gone})
+		r.others(gone, time.Minute)
 		next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
 		always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
 		// What fair_release.lua does for one that gives up, as the cleanup has it done.
@@ -166,10 +175,9 @@ func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 func TestFairDeadWaitersLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+		r := newFairRig(t)
 		l := try(t, r.client().FairMutex("job"))
-		rdb, wire := throughProxy(t, srv)
+		rdb, wire := throughProxy(t, r.srv)
 		const lease = 900 * time.Millisecond
 		dying := newScope(t).open(t, rdb, lock.WithLease(lease))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,9 +205,7 @@ func TestFairTryLockOvertakesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFairRig(t)
 		ctx := t.Context()
-		now := time.Now().UnixMilli()
-		r.rdb.RPush(ctx, fairQueue, "somebody:1")
-		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 3000), Member: "somebody:1"})
+		r.others("somebody:1", 3*time.Second)
 		m := r.client().FairMutex("job")
 		_, err := m.TryLock(ctx)
 		var held *lock.HeldError
@@ -225,30 +231,18 @@ func TestFairBesideRedisson(t *testing.T) {
 		l := try(t, c.FairMutex("job"))
 		first := r.enqueue(ctx, c.FairMutex("job"), 1)
 		const java = "3f8c:77"
-		r.rdb.RPush(ctx, fairQueue, java)
-		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() + 330_000), Member: java})
+		r.others(java, 330*time.Second)
 		last := r.enqueue(ctx, c.FairMutex("job"), 3)
 
 		free(t, l)
 		l = granted(t, first)
 
-		call := r.rdb.Subscribe(ctx, "redisson_lock__channel:{job}:"+java)
-		defer func() { _ = call.Close() }()
-		if _, err := call.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
+		call := messages(t, r.rdb, "redisson_lock__channel:{job}:"+java)
 		free(t, l)
-		select {
-		case m := <-call.Channel():
-			if m.Payload != "0" {
-				t.Errorf("it is told %q, want 0", m.Payload)
-			}
-		case <-time.After(patience):
-			t.Fatal("nobody calls it")
-		}
+		mustBe(t, "message", await(t, "a message", call).Payload, "0")
 		always(t, 300*time.Millisecond, func() bool { return len(last) == 0 })
-		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: java}) // it has died
-		l, err := c.FairMutex("job", lock.WithWait(0)).Lock(ctx)                                          // whoever asks finds out
+		r.place(java, -time.Millisecond)                         // it has died
+		l, err := c.FairMutex("job", lock.WithWait(0)).Lock(ctx) // whoever asks finds out
 		if err == nil {
 			t.Fatalf("%s overtook the last", l.Owner())
 		}
