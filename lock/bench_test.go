@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -139,51 +138,6 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// Many goroutines, a lock for each.
-func BenchmarkTryLockReleaseParallel(b *testing.B) {
-	c, err := lock.New(redistest.Start(b).Client(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer closeSoon(c)
-	b.SetParallelism(128)
-	b.ReportAllocs()
-	var n atomic.Int64
-	b.RunParallel(func(pb *testing.PB) {
-		m := c.Mutex(fmt.Sprintf("job:%d", n.Add(1)))
-		for pb.Next() {
-			if err := cycle(b.Context(), m); err != nil { // a ctx that can be canceled
-				b.Error(err)
-				return
-			}
-		}
-	})
-}
-
-// Many goroutines, one lock: each cycle is a turn.
-func BenchmarkHandOver(b *testing.B) {
-	c, err := lock.New(redistest.Start(b).Client(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer closeSoon(c)
-	m := c.Mutex("job")
-	b.SetParallelism(16)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			l, err := m.Lock(context.Background())
-			if err == nil {
-				err = l.Release(context.Background())
-			}
-			if err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-}
-
 // What a renewal costs in CPU, and what WithLossNotifications adds to it: 2,000 locks, each renewed twice a second.
 func BenchmarkRenewals(b *testing.B) {
 	const locks, lease = 2000, 1500 * time.Millisecond
@@ -236,25 +190,4 @@ func cpuOfSelf(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// BenchmarkWhoSends compares one caller that sends its own calls with one whose calls a worker sends, because the client has a Limiter.
-func BenchmarkWhoSends(b *testing.B) {
-	srv := redistest.Start(b)
-	for name, limiter := range map[string]redis.Limiter{"caller": nil, "worker": &slowLimiter{}} {
-		b.Run(name, func(b *testing.B) {
-			rdb := srv.Client(b, func(o *redis.Options) { o.Limiter, o.ContextTimeoutEnabled = limiter, true })
-			c, err := lock.New(rdb, lock.WithKeyPrefix(name))
-			if err != nil {
-				b.Fatal(err)
-			}
-			m := c.Mutex("job")
-			for b.Loop() {
-				if err := cycle(context.Background(), m); err != nil {
-					b.Fatal(err)
-				}
-			}
-			closeSoon(c)
-		})
-	}
 }
