@@ -26,8 +26,7 @@ func newClusterRig(t *testing.T, n int) (*batchRig, *redistest.Cluster, *redis.C
 		t.Error("calls that are pending before the layout is loaded aren't those that are combined afterwards")
 	}
 	r := &batchRig{t: t, c: c, key: "job:0"}
-	l, err := c.Mutex("job:0").TryLock(t.Context())
-	r.release(outcome{l, err})
+	r.release(tried(t.Context(), c.Mutex("job:0")))
 	node := c.backend.Node(r.key)
 	for _, s := range cl.Nodes {
 		if s.Addr() == node {
@@ -69,57 +68,19 @@ func TestBatch_Cluster(t *testing.T) {
 	all := r.holdTryLock(ctx, append(names, names[0])...)
 	before, beside := evals(t, r.node), evals(t, other)
 	r.resume()
-	out := make([]outcome, len(all))
-	for i, ch := range all {
-		out[i] = <-ch
-	}
+	out := r.all(all)
 	if sent := evals(t, r.node) - before; sent != 1 {
 		t.Errorf("%d commands for %d calls, want 1", sent, len(all))
 	}
 	for i, name := range names {
-		o := out[i]
-		if o.err != nil {
-			t.Fatalf("%s: %v", name, o.err)
-		}
-		if h, err := r.c.Mutex(name).Inspect(ctx); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
-			t.Errorf("%s: %+v, %v; want %s and token %d", name, h, err, o.l.Owner(), o.l.Token())
-		}
+		r.wantHeld(name, out[i])
 	}
 	var held *HeldError
 	if err := out[len(names)].err; !errors.As(err, &held) || held.Owner != out[0].l.Owner() {
 		t.Errorf("a lock that was acquired in the same batch: %v", err)
 	}
-	released := make(chan error, len(names))
-	for held := false; !held; {
-		r.hold()
-		for i := range names {
-			if held = r.begin(func() { released <- out[i].l.Release(ctx) }); held {
-				continue
-			}
-			r.resume() // once more
-			for range names[:i+1] {
-				if err := <-released; err != nil {
-					t.Error(err)
-				}
-			}
-			for k, name := range names[:i+1] {
-				out[k].l, out[k].err = r.c.Mutex(name).TryLock(ctx)
-			}
-			break
-		}
-	}
-	before = evals(t, r.node)
-	r.resume()
-	for range names {
-		if err := <-released; err != nil {
-			t.Error(err)
-		}
-	}
-	if sent := evals(t, r.node) - before; sent != 1 {
-		t.Errorf("%d commands for %d releases, want 1", sent, len(names))
-	}
-	for _, name := range names {
-		if !r.gone(name) {
+	for i, name := range names {
+		if r.release(out[i]); !r.gone(name) {
 			t.Errorf("%s is still held", name)
 		}
 	}
@@ -213,8 +174,8 @@ func TestBatch_RefusedByCluster(t *testing.T) {
 			for range 2 {
 				all := r.holdTryLock(t.Context(), names...)
 				r.resume()
-				for _, ch := range all {
-					r.release(<-ch)
+				for _, o := range r.all(all) {
+					r.release(o)
 				}
 			}
 			if n := hook.refused.Load(); n != want {

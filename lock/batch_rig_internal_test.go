@@ -39,8 +39,7 @@ func newBatchRigWithin(t *testing.T, answer time.Duration) *batchRig {
 	r.c = openFor(t, r.srv.Client(t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = r.proxy.Addr(), answer, answer, true
 	}))
-	l, err := r.c.Mutex("job:warm-up").TryLock(t.Context())
-	r.release(outcome{l, err})
+	r.release(tried(t.Context(), r.c.Mutex("job:warm-up")))
 	return r
 }
 
@@ -96,48 +95,59 @@ func (r *batchRig) start(call func()) {
 	}
 }
 
-// tryLock starts a TryLock of each name, one after the other.
-func (r *batchRig) tryLock(ctx context.Context, names ...string) []chan outcome {
+// begun starts a TryLock, and returns when it is held up.
+func (r *batchRig) begun(ctx context.Context, m *Mutex) chan outcome {
 	r.t.Helper()
-	all, held := r.beginTryLock(ctx, names)
-	if !held {
-		r.t.Fatal("a TryLock has ended, and wasn't held up")
-	}
-	return all
+	ch := make(chan outcome, 1)
+	r.start(func() { ch <- tried(ctx, m) })
+	return ch
 }
 
-// beginTryLock is tryLock until one isn't held up.
-func (r *batchRig) beginTryLock(ctx context.Context, names []string) (all []chan outcome, held bool) {
-	r.t.Helper()
-	for _, name := range names {
-		ch := make(chan outcome, 1)
-		all = append(all, ch)
-		held = r.begin(func() {
-			l, err := r.c.Mutex(name).TryLock(ctx)
-			ch <- outcome{l, err}
-		})
-		if !held {
-			break
-		}
-	}
-	return all, held
+func tried(ctx context.Context, m *Mutex) outcome {
+	l, err := m.TryLock(ctx)
+	return outcome{l, err}
 }
 
-// holdTryLock is hold, then tryLock, until all are held up.
+// holdTryLock holds up a TryLock of each name, one begun after the other.
 func (r *batchRig) holdTryLock(ctx context.Context, names ...string) []chan outcome {
 	r.t.Helper()
 	for {
 		r.hold()
-		all, held := r.beginTryLock(ctx, names)
+		var all []chan outcome
+		held := true
+		for i := 0; held && i < len(names); i++ {
+			ch := make(chan outcome, 1)
+			all = append(all, ch)
+			held = r.begin(func() { ch <- tried(ctx, r.c.Mutex(names[i])) })
+		}
 		if held {
 			return all
 		}
 		r.resume()
-		for _, ch := range all {
-			if o := <-ch; o.err == nil {
+		for _, o := range r.all(all) {
+			if o.err == nil {
 				r.release(o)
 			}
 		}
+	}
+}
+
+// all waits for what calls come to.
+func (r *batchRig) all(calls []chan outcome) (out []outcome) {
+	for _, ch := range calls {
+		out = append(out, <-ch)
+	}
+	return out
+}
+
+// wantHeld fails the test unless Redis has the lock for this lease.
+func (r *batchRig) wantHeld(name string, o outcome) {
+	r.t.Helper()
+	if o.err != nil {
+		r.t.Fatalf("%s: %v", name, o.err)
+	}
+	if h, err := r.c.Mutex(name).Inspect(r.t.Context()); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
+		r.t.Errorf("%s: %+v, %v; want %s and token %d", name, h, err, o.l.Owner(), o.l.Token())
 	}
 }
 

@@ -352,6 +352,29 @@ func TestDispatcher_CallerLeaves(t *testing.T) {
 	})
 }
 
+// ... also to one of a batch, whose other calls don't notice.
+func TestDispatcher_CallerLeavesABatch(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		early, leaveEarly := context.WithCancel(t.Context())
+		late, leaveLate := context.WithCancel(t.Context())
+		var notSent, sent owner
+		_, resume := r.d.Hold("a")
+		first, second, stays := r.acquire(early, "a:early", &notSent), r.acquire(late, "a:hang", &sent), r.acquire(t.Context(), "a:stays", nil)
+		leaveEarly()
+		r.want("who leaves before it is sent", first, context.Canceled)
+		resume()
+		synctest.Wait()
+		r.wantSent("a:hang a:stays")
+		leaveLate()
+		r.want("who leaves then", second, context.Canceled)
+		close(r.s.answer)
+		r.want("who stays", stays, nil)
+		if len(notSent.told) > 0 || len(sent.told) != 2 || sent.told[1] != nil {
+			t.Errorf("the owners were told %v and %v, want one reply", notSent.told, sent.told)
+		}
+	})
+}
+
 // lateOwner records until when an abandoned call may have written.
 type lateOwner struct{ until time.Time }
 
