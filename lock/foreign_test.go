@@ -380,7 +380,7 @@ func TestPermitsStayInRange(t *testing.T) {
 }
 
 // The holder of a lock whose key holds something else by now is told so by its release, and so is the heir. That something stays. (Renewals:
-// TestOneBadKeySpoilsNoBatch.)
+// behaviour bad input/a key of another type.)
 func TestReleaseOfWhatIsNoLockAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -43,6 +43,9 @@ func FuzzNames(f *testing.F) {
 		{"", "lockdog:fence:{27923}"},
 		{"lockdog:", "fence:{0}"},
 		{"", "{a}:rwlock_timeout:1"},
+		{"app:", "job"},
+		{"{app}:", "job"},
+		{"", "{job}s"},
 	} {
 		f.Add(seed[0], seed[1])
 	}
@@ -59,16 +62,19 @@ func FuzzNames(f *testing.F) {
 		}
 		lk := &lock{kind: mutexKind, c: &Client{cfg: clientConfig{prefix: prefix}, receipts: newReceipts()}, key: key, cfg: &lockConfig{}}
 		lk.counter = lk.c.counterOf(key, lk.cfg)
-		for _, beside := range keysBeside(lk.c, name) {
-			if checkName(beside) == nil {
-				t.Errorf("%q has %q beside it, which another lock may be named", key, beside)
+		all := keysBeside(lk.c, name)
+		if len(all) < 15 {
+			t.Fatalf("keys beside %q: %q", key, all)
+		}
+		for _, beside := range all {
+			if err := checkName(beside); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%q has %q beside it, which another lock may be named: %v", key, beside, err)
 			}
 		}
 		keys := keysOf(lk, "")
-		slot := plainSlot(key)
-		for _, part := range []string{script.Channel(key), keys[0], keys[1]} {
-			if plainSlot(part) != slot || hashslot.Of(part) != slot {
-				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), hashslot.Of(part), slot)
+		for _, part := range append(all, keys[0], script.Channel(key), script.RWChannel(key), script.SemaphoreChannel(key)) {
+			if got, want := hashslot.Of(part), hashslot.Of(key); got != want {
+				t.Errorf("%q lives in slot %d, its lock %q in %d", part, got, key, want)
 			}
 		}
 		if !strings.HasPrefix(keys[1], prefix) {
@@ -78,25 +84,4 @@ func FuzzNames(f *testing.F) {
 			t.Errorf("the keys of %q are %q, then %q", key, keys, again)
 		}
 	})
-}
-
-// plainSlot is HASH_SLOT as the cluster specification words it, and CRC-16 bit by bit.
-func plainSlot(key string) int {
-	if open := strings.IndexByte(key, '{'); open >= 0 {
-		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
-			key = key[open+1 : open+1+length]
-		}
-	}
-	var crc uint16
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc % 16384)
 }

@@ -117,41 +117,6 @@ func TestNobodySendsAScriptButUs(t *testing.T) {
 	})
 }
 
-// The answer to an acquire is lost: it is tried again, and the lock is held once.
-func TestLostAnswerToAcquire(t *testing.T) {
-	t.Parallel()
-	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFault(t)
-				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job"), redistest.Nth(1)))
-				start := time.Now()
-				l := try(t, f.c.Mutex("job"))
-				if n := f.tries("acquire", "job"); n != 2 {
-					t.Errorf("%d tries, want 2", n)
-				}
-				f.entry(t, l)
-				if n := f.sum(t, telemetry.MetricAcquisitions) - 1; n != 1 { // less the warm-up
-					t.Errorf("%v acquisitions counted, want 1", n)
-				}
-				// The first try had a token too; ours is the later one, which is what Redis knows.
-				h, err := f.c.Mutex("job").Inspect(t.Context())
-				if err != nil || h.Token != l.Token() || h.Owner != l.Owner() || h.Count != 1 {
-					t.Errorf("Inspect: %+v, %v; want token %d", h, err, l.Token())
-				}
-				if name == "silence" && l.Token() <= start.Add(answerTime).UnixMicro() {
-					t.Error("the token is that of the first try")
-				}
-				free(t, l)
-				if f.exists("job") {
-					t.Error("the lock is still held")
-				}
-			})
-		})
-	}
-}
-
 // A call that gives up leaves nothing behind, though Redis may have granted the lock or grants it yet.
 func TestGivenUpAcquireIsSwept(t *testing.T) {
 	t.Parallel()
@@ -393,81 +358,63 @@ func TestLateAcquireOfARefusedCall(t *testing.T) {
 	}
 }
 
-// The answer to a release is lost: on our own retry the entry is gone, which means that it was released.
-func TestLostAnswerToRelease(t *testing.T) {
-	t.Parallel()
-	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFault(t)
-				l := try(t, f.c.Mutex("job"))
-				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("release", "job"), redistest.Nth(1)))
-				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v, want nil: the lock was given back", err)
-				}
-				if n := f.tries("release", "job"); n != 2 {
-					t.Errorf("%d tries, want 2", n)
-				}
-				if f.exists("job") {
-					t.Error("the lock is still held")
-				}
-				spans := f.spansNamed("release default")
-				if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != "true" || last["lockdog.outcome"] != "released" {
-					t.Errorf("the release span says %v, want unconfirmed", last)
-				}
-				if n := f.released(t); n != 1 {
-					t.Errorf("%v releases counted, want 1", n)
-				}
-			})
-		})
-	}
-}
-
-// Nor does a lost answer cost the other kinds anything: each is held once, counted once, and free when it was given back.
-func TestLostAnswersOfEachKind(t *testing.T) {
+// The answer to an acquire or a release is lost: it is tried again. The lock is held once, counted once, and free when it was given back, though on
+// our own retry of the release the entry is gone.
+func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, k := range append([]kindOfLock{several}, allKinds...) {
 		of := k.name + "_"
 		switch k.name {
-		case "mutex", "multi": // a Multi of one name is taken as a Mutex is
+		case "multi": // of one name, it is taken as a Mutex is
 			continue
+		case "mutex":
+			of = ""
 		case several.name:
 			of = "multi_"
 		}
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFault(t)
-				w := &world{t: t, kind: k, raw: redisRaw{t, f.rdb, ""}}
-				loadScripts(t, f.rdb, of+"acquire", of+"release")
-				m := k.make(f.c, "job")
-				f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(of+"acquire", "job"), redistest.Nth(1)))
-				l := try(t, m)
-				if held := w.holders("job"); len(held) != 1 || held[w.member(l)] != "1" {
-					t.Errorf("in Redis: %v; owner %q", held, l.Owner())
-				}
-				if h, err := m.Inspect(t.Context()); err != nil || !k.silent && h.Token != l.Tokens()["job"] {
-					t.Errorf("Inspect: %+v, %v; the tokens are %v", h, err, l.Tokens())
-				}
-				f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script(of+"release", "job"), redistest.Nth(1)))
-				free(t, l)
-				if a, r := f.tries(of+"acquire", "job"), f.tries(of+"release", "job"); a != 2 || r != 2 {
-					t.Errorf("%d tries to acquire, %d to release, want 2", a, r)
-				}
-				if a, r := f.sum(t, telemetry.MetricAcquisitions)-1, f.released(t); a != 1 || r != 1 { // less the warm-up
-					t.Errorf("%v acquisitions and %v releases counted, want 1", a, r)
-				}
-				if left := w.left("job"); left != -2 {
-					t.Errorf("held for another %d ms", left)
-				}
-				free(t, try(t, m))
-				l = try(t, k.against(f.c, "job"))
-				mustMatch(t, second(m.TryLock(t.Context())), lock.ErrHeld) // no permit has come up
-				free(t, l)
+		for how, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
+			t.Run(k.name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { lostAnswers(t, k, of+"acquire", of+"release", verdict) })
 			})
-		})
+		}
 	}
+}
+
+func lostAnswers(t *testing.T, k kindOfLock, acquire, release string, verdict redistest.Verdict) {
+	f := newFault(t)
+	w := &world{t: t, kind: k, raw: redisRaw{t, f.rdb, ""}}
+	loadScripts(t, f.rdb, acquire, release)
+	m := k.make(f.c, "job")
+	f.wire.set(redistest.ReplyTo(verdict, f.wire.script(acquire, "job"), redistest.Nth(1)))
+	l := try(t, m)
+	if held := w.holders("job"); len(held) != 1 || held[w.member(l)] != "1" {
+		t.Errorf("in Redis: %v; owner %q", held, l.Owner())
+	}
+	// The first try had a token too; ours is the later one, which is what Redis knows.
+	if h, err := m.Inspect(t.Context()); err != nil || !k.silent && h.Token != l.Tokens()["job"] {
+		t.Errorf("Inspect: %+v, %v; the tokens are %v", h, err, l.Tokens())
+	}
+	f.wire.set(redistest.ReplyTo(verdict, f.wire.script(release, "job"), redistest.Nth(1)))
+	free(t, l)
+	if a, r := f.tries(acquire, "job"), f.tries(release, "job"); a != 2 || r != 2 {
+		t.Errorf("%d tries to acquire, %d to release, want 2", a, r)
+	}
+	if a, r := f.sum(t, telemetry.MetricAcquisitions)-1, f.released(t); a != 1 || r != 1 { // less the warm-up
+		t.Errorf("%v acquisitions and %v releases counted, want 1", a, r)
+	}
+	spans := f.spansNamed("release default")
+	unconfirmed := map[bool]string{true: "true"}[k.name != several.name] // of several names it isn't said
+	if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != unconfirmed || last["lockdog.outcome"] != "released" {
+		t.Errorf("the release span says %v, want unconfirmed %q", last, unconfirmed)
+	}
+	if left := w.left("job"); left != -2 {
+		t.Errorf("held for another %d ms", left)
+	}
+	free(t, try(t, m))
+	l = try(t, k.against(f.c, "job"))
+	mustMatch(t, second(m.TryLock(t.Context())), lock.ErrHeld) // no permit has come up
+	free(t, l)
 }
 
 // The request of a hand-over is late: the waiter that would have had the lock has it by asking, and once.

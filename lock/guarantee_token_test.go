@@ -3,16 +3,12 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -49,43 +45,6 @@ func fences(t *testing.T, rdb *redis.Client) []string {
 		t.Fatalf("token counters: %v, %v", keys, err)
 	}
 	return keys
-}
-
-// A lock and its counter live in one slot, and there is one counter for a slot however many locks: nothing else is left
-// in Redis.
-func TestOneTokenCounterPerSlot(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		rdb := srv.Client(t)
-		c := newScope(t).open(t, rdb)
-		used := map[int]bool{}
-		for i := range 300 {
-			name := fmt.Sprintf("job:%d", i)
-			if i%3 == 0 {
-				name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
-			}
-			free(t, try(t, c.Mutex(name)))
-			used[hashslot.Of(name)] = true
-		}
-		keys, err := rdb.Keys(t.Context(), "*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, key := range keys {
-			tag := strings.TrimSuffix(strings.TrimPrefix(key, "lockdog:fence:{"), "}")
-			if _, err := strconv.Atoi(tag); err != nil {
-				t.Errorf("%q was left in Redis", key)
-			}
-			if !used[hashslot.Of(key)] {
-				t.Errorf("%q is in no lock's slot", key)
-			}
-			delete(used, hashslot.Of(key))
-		}
-		if len(used) > 0 {
-			t.Errorf("slots %v have no counter, or share one", used)
-		}
-	})
 }
 
 // redisson is a Java client: its scripts' commands, one after the other (WIRE.md).

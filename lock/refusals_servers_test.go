@@ -46,7 +46,9 @@ func TestFullRedis(t *testing.T) {
 
 	must(t, "Release", other.UnleasedSemaphore("pool").Release(ctx, 1)) // nobody's receipts are there to be deleted
 	before := s.refused(t, "acquire", "oom")
-	mustMention(t, errorOf(c.Mutex("free").TryLock(ctx)), "free", "OOM")
+	err := errorOf(c.Mutex("free").TryLock(ctx))
+	mustMatch(t, err, lock.ErrUnavailable)
+	mustMention(t, err, "free", "OOM")
 	mustMention(t, errorOf(c.Semaphore("permits").TryLock(ctx)), "permits", "OOM")
 	mustMention(t, pool.TryAcquire(ctx, 1), "pool", "OOM")
 	mustMention(t, errorOf(c.RWMutex("read").RLocker().TryLock(ctx)), "read", "OOM")

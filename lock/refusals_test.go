@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -105,6 +106,7 @@ func refusedAcquire(text string) func(*testing.T, *refusal) {
 		c := r.restricted(t)
 		_, err := c.Mutex(r.job).TryLock(t.Context())
 		mustMention(t, err, r.job, text)
+		mustBe(t, "unavailable", errors.Is(err, lock.ErrUnavailable), text == "WRONGPASS")
 		if n := r.refused(t, "acquire", "acl"); n != 1 {
 			t.Errorf("errors %v, want one of type acl", r.series(t, telemetry.MetricErrors))
 		}
@@ -129,6 +131,9 @@ func deafWaiter(t *testing.T, r *refusal) {
 	free(t, l)
 	l = granted(t, waiter)
 	free(t, l) // though it may be forbidden to publish it
+	if n, up := len(r.records(t, subscriptionRefused)), r.sum(t, telemetry.MetricPubSubConnected); n != 1 || up != 0 {
+		t.Errorf("logged %d times, want once; the gauge of connections that alerts are on says %v", n, up)
+	}
 	eventually(t, patience, func() bool { return !r.exists(t, r.job) })
 }
 

@@ -2,13 +2,9 @@ package lock_test
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -25,7 +21,7 @@ import (
 //	2  too many locks to renew in time              TestGoroutinesAreConstant; watchdog TestThousandLeasesForAnHour, TestMillionLeaseHours
 //	3  a BUSY script stops renewal                  TestRenewalGoesOnAfterTrouble (replica acknowledgements: with WithReplicas)
 //	4  CPU load delays the timers                   TestStarvedClientKeepsItsLock; watchdog TestStall; TestStoppedProcessDoesNotBelieve
-//	5  one bad key starves the others               TestOneBadKeySpoilsNoBatch; watchdog TestSickNode, TestOneBadLeaseInABatch
+//	5  one bad key starves the others               behaviour bad input/a key of another type; watchdog TestSickNode, TestOneBadLeaseInABatch
 //	6  a re-entered, lost lock starves the next     behaviour re-entry/loss ends all
 //	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
 //	8  an interrupted caller is renewed             behaviours Context/the end of ctx ends it, Context/the end of ctx stops renewal
@@ -37,14 +33,14 @@ import (
 //	11 who holds it                                 behaviours Inspect/..., names/...; TestStory (blocked_by)
 //	12 lock wait is seen by no metric               TestOneOutcomePerOperation; telemetry tests of groups and waiters
 //	13 causes can't be told apart; endless spans    TestOneOutcomePerOperation, TestStory (no span stays open)
-//	14 unlocked before the subscription was there   TestReleaseBeforeTheSubscription
+//	14 unlocked before the subscription was there   TestSubscriptionIsNeverConfirmed
 //	   a lost publish hangs the waiters             TestLostPublishDelaysNoLongerThanTheLease
 //	15 subscription pools run dry                   TestWaitersCostRedisNothing: one connection for all
 //	16 a dead waiter holds up the queue             behaviours waiting/who leaves is passed over, Lock/first come, first served
 //	17 busy retry, herds                            TestWaitersCostRedisNothing
 //	18 unlock with a canceled ctx leaks             TestReleaseOnDeadContextIsBoundedByTheLease; behaviour Release/ended ctx
 //	19 the error of ctx is hidden                   behaviours waiting/ctx canceled, waiting/ctx deadline; TestCallsReturnWhenTheirContextEnds
-//	20 a retry is held twice, or fails the release  TestLostAnswerToAcquire, TestLostAnswerToRelease, TestGivenUpAcquireIsSwept
+//	20 a retry is held twice, or fails the release  TestLostAnswers, TestGivenUpAcquireIsSwept
 //	21 somebody else's lock is deleted or revived   TestHandOverChecksTheOwner, TestLateAcquireChangesNothing, TestLateRenewalChangesNothing
 
 func TestRenewalGoesOnAfterTrouble(t *testing.T) {
@@ -112,55 +108,16 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 	}
 }
 
-// Two leases in one batch; the key of one becomes something else.
-func TestOneBadKeySpoilsNoBatch(t *testing.T) {
+// A lease whose key becomes something else is lost, and says so. That something stays.
+func TestLossSaysWhatIsThereInstead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		rdb := sp.Client(t)
-		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(6*time.Second)) // a call has a sixth of it
-		bad, good := try(t, c.Mutex("bad:1")), try(t, c.Mutex("good:1"))
-		if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		mustBeLost(t, bad, lock.CauseTaken)
-		mustMatch(t, bad.Err(), lock.ErrLost)
-		if text := bad.Err().Error(); !strings.Contains(text, "WRONGTYPE") {
-			t.Errorf("lost with %q, which doesn't say why the renewals failed", text)
-		}
-		if n := s.sum(t, telemetry.MetricRenewals, "lockdog.group=good", "lockdog.outcome=error"); n != 0 {
-			t.Errorf("%v renewals of the good key failed", n)
-		}
-		together := slices.ContainsFunc(s.spansNamed("renew batch"), func(b tracetest.SpanStub) bool {
-			return attrsOf(b)[telemetry.KeyBatchSize] == "2"
-		})
-		if !together {
-			t.Error("they were in no batch together: this test shows nothing")
-		}
-		free(t, good)
-		if got := rdb.Get(t.Context(), sp.Prefix()+"bad:1").Val(); got != "no lock" {
-			t.Errorf("the bad key holds %q", got)
-		}
-	})
-}
-
-// The release is published before the waiter's subscription stands.
-func TestReleaseBeforeTheSubscription(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
-		rdb, wire := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-		l := try(t, holder.Mutex("job"))
-		wire.set(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("subscribe")))
-		next := begin(t.Context(), c.Mutex("job"))
-		wire.proxy.AwaitHeld(t, 1)
-		free(t, l)
-		wire.set(nil)
-		wire.proxy.Release()
-		free(t, granted(t, next)) // the lease had half a minute yet
+		rdb := redistest.StartFake(t).Client(t)
+		l := try(t, newScope(t).open(t, rdb).Mutex("job"))
+		must(t, "SET", rdb.Set(t.Context(), "job", "no lock", 0).Err())
+		mustBeLost(t, l, lock.CauseTaken)
+		mustMention(t, l.Err(), "job", "WRONGTYPE")
+		mustBe(t, "the key", rdb.Get(t.Context(), "job").Val(), "no lock")
 	})
 }
 

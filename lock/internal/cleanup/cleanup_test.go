@@ -60,6 +60,25 @@ func TestCleaner_NodeThatHangs(t *testing.T) {
 	})
 }
 
+// What is refused holds up nothing else of its node.
+func TestCleaner_RefusedHoldsUpNoOthers(t *testing.T) {
+	for name, answer := range map[string]error{"refused": noPerm, "refused for a time": masterDown} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Cleaner) {
+				var refused, runs atomic.Int64
+				for range 1000 {
+					c.Add(task(&refused, answer))
+				}
+				time.Sleep(5 * time.Second)
+				c.Add(task(&runs, nil))
+				if synctest.Wait(); runs.Load() != 1 {
+					t.Errorf("%d runs, want one at once", runs.Load())
+				}
+			})
+		})
+	}
+}
+
 // However many tasks fail, Redis isn't asked all the time; and when their patience is over they are dropped.
 func TestCleaner_FailuresArePaced(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -227,6 +227,9 @@ func TestMux_Refused(t *testing.T) {
 		if bad.isUp() || !good.isUp() || !slices.Equal(told.refused, []string{forbidden.Error()}) {
 			t.Fatalf("up: the refused %v, the other %v; reported %q", bad.isUp(), good.isUp(), told.refused)
 		}
+		if wanted, connected := m.State(); !wanted || connected {
+			t.Errorf("wanted %v, connected %v though a subscription is refused", wanted, connected)
+		}
 		if n := len(s.commands); n < 60/8 || n > 2+60/2 {
 			t.Errorf("%d SUBSCRIBEs in a minute", n)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -169,42 +168,24 @@ func TestReplyPredicates(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		is    func(error) bool
-		texts []string
+		texts string // which of replyTexts, as a regular expression
 	}{
-		"IsNoScript": {IsNoScript, []string{"NOSCRIPT No matching script. Please use EVAL.", "NOSCRIPT No matching script."}},
-		"IsForbidden": {IsForbidden, []string{
-			"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
-			"NOPERM this user has no permissions to run the 'get' command", "NOPERM User app has no permissions to run the 'get' command",
-			"NOPERM this user has no permissions to access one of the keys used as arguments", "NOPERM No permissions to access a key",
-		}},
-		"IsForbiddenInScript": {IsForbiddenInScript, []string{
-			"ERR ACL failure in script: User app has no permissions to run the 'set' command script: on @user_script:1.",
-			"ERR ACL failure in script: No permissions to access a key", "ERR ACL failure in script: No permissions to access a channel",
-			"ERR The user executing the script can't run this command or subcommand",
-			"@user_script: 1: The user executing the script can't run this command or subcommand",
-			"@user_script: 1: The user executing the script can't publish to the channel mentioned in the command",
-			"@user_script: 1: The user executing the script can't access at least one of the keys mentioned in the command arguments",
-			"ERR The user executing the script can't publish to the channel mentioned in the command",
-		}},
-		"IsWrongType": {IsWrongType, []string{
-			"WRONGTYPE Operation against a key holding the wrong kind of value",
-			"@user_script: 1: -WRONGTYPE Operation against a key holding the wrong kind of value",
-		}},
-		"IsNotInteger": {IsNotInteger, []string{"ERR value is not an integer or out of range"}},
-		"IsOutOfRange": {IsOutOfRange, []string{"ERR the number of permits would be out of range"}},
-		"IsUnauthenticated": {IsUnauthenticated, []string{
-			"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
-			"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used",
-		}},
-		"IsNotCluster": {IsNotCluster, []string{"ERR This instance has cluster support disabled"}},
-		"IsUnknownCommand": {IsUnknownCommand, []string{
-			"ERR unknown command 'EVALSHA', with args beginning with: 'b3f1' '2' 'BUSY' ", "ERR unknown command `evalsha`, with args beginning with: `LOADING`, ",
-			"ERR Unknown Redis command called from script script: 1674cfdbf16873d9ffa8ba05a3f956f4babf3d2f, on @user_script:1.",
-			"@user_script: 1: Unknown Redis command called from Lua script", "ERR Unknown command called from script script: on @user_script:1.",
-		}},
+		"IsNoScript":          {IsNoScript, `^NOSCRIPT`},
+		"IsForbidden":         {IsForbidden, `^NOPERM`},
+		"IsForbiddenInScript": {IsForbiddenInScript, `^ERR ACL failure|The user executing the script can't`},
+		"IsWrongType":         {IsWrongType, `WRONGTYPE`},
+		"IsNotInteger":        {IsNotInteger, `not an integer`},
+		"IsOutOfRange":        {IsOutOfRange, `number of permits would be out of range`},
+		"IsUnauthenticated":   {IsUnauthenticated, `^NOAUTH|^WRONGPASS`},
+		"IsNotCluster":        {IsNotCluster, `cluster support disabled`},
+		"IsUnknownCommand":    {IsUnknownCommand, `(?i)unknown (redis )?command`},
 	} {
+		texts, found := regexp.MustCompile(test.texts), 0
 		for _, row := range replyTexts {
-			want := slices.Contains(test.texts, row.text)
+			want := texts.MatchString(row.text)
+			if want {
+				found++
+			}
 			for _, err := range []error{
 				ReplyError(row.text), fmt.Errorf("at a node: %w", replyOfCmd(row.text)), errors.Join(ReplyError("LOADING"), ReplyError(row.text)),
 			} {
@@ -212,9 +193,12 @@ func TestReplyPredicates(t *testing.T) {
 					t.Errorf("%s(%q) is %v", name, err, got)
 				}
 			}
+			if test.is(errors.New(row.text)) {
+				t.Errorf("%s takes something for a reply that isn't one, with the text %q", name, row.text)
+			}
 		}
-		if test.is(nil) || test.is(errors.New(test.texts[0])) {
-			t.Errorf("%s takes something for a reply that isn't one", name)
+		if found == 0 || test.is(nil) {
+			t.Errorf("%s: of nil %v; of %d texts", name, test.is(nil), found)
 		}
 	}
 }
