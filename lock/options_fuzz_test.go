@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"strings"
@@ -11,65 +12,51 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// The options that a lock can have, and then those that only a client can have, each made of a number and a text.
+var (
+	lockOptions = []func(n int, text string) LockOption{
+		func(n int, _ string) LockOption { return WithLease(time.Duration(n)) },
+		func(n int, _ string) LockOption { return WithFixedLease(time.Duration(n)) },
+		func(n int, _ string) LockOption { return WithWait(time.Duration(n)) },
+		func(int, string) LockOption { return WithLifetime(nil) }, //nolint:staticcheck // that is what a program may get wrong
+		func(int, string) LockOption { return WithLifetime(context.Background()) },
+		func(int, string) LockOption { return WithReentrancy() },
+		func(_ int, text string) LockOption { return WithGroup(text) },
+		func(n int, _ string) LockOption { return WithMaxHold(time.Duration(n)) },
+		func(n int, _ string) LockOption { return WithHeartbeat(time.Duration(n)) },
+		func(n int, _ string) LockOption { return WithHoldWarning(time.Duration(n)) },
+		func(n int, _ string) LockOption { return WithRenewalSpans(RenewalSpans(n)) },
+		func(int, string) LockOption { return WithoutHolderLinks() },
+		func(n int, text string) LockOption { return WithReplicas(n, time.Duration(len(text))*time.Millisecond) },
+		func(n int, _ string) LockOption { return WithReplicas(1, time.Duration(n)) },
+		func(int, string) LockOption { return WithRedissonTokens() },
+	}
+	clientOptions = []func(n int, text string) Option{
+		func(int, string) Option { return WithTracerProvider(nil) },
+		func(int, string) Option { return WithMeterProvider(nil) },
+		func(int, string) Option { return WithLogger(nil) },
+		func(_ int, text string) Option { return WithKeyPrefix(text) },
+		func(_ int, text string) Option { return WithClientID(text) },
+		func(n int, _ string) Option { return WithRenewalBatch(n) },
+		func(int, string) Option { return WithRenewalClient(nil) },
+		func(int, string) Option { return WithRenewalClient((*redis.Client)(nil)) },
+	}
+)
+
 // someOptions makes options out of bytes: each a byte for which, eight for its number, and text up to the next zero byte.
 func someOptions(data []byte) (opts []Option, own []LockOption) {
-	both := func(o LockOption) { opts, own = append(opts, o), append(own, o) }
 	for len(data) >= 9 {
-		which := data[0]
-		n := 0
-		for _, b := range data[1:9] {
-			n = n<<8 | int(b)
-		}
-		rest, d := data[9:], time.Duration(n)
+		which := int(data[0]) % (len(lockOptions) + len(clientOptions) + 1)
+		n := int(binary.BigEndian.Uint64(data[1:9]))
+		rest := data[9:]
 		text, _, _ := strings.Cut(string(rest), "\x00")
 		data = rest[min(len(text)+1, len(rest)):]
-		switch which % 24 {
-		case 0:
-			both(WithLease(d))
-		case 1:
-			both(WithFixedLease(d))
-		case 2:
-			both(WithWait(d))
-		case 3:
-			both(WithLifetime(nil)) //nolint:staticcheck // that is what a program may get wrong
-		case 4:
-			both(WithLifetime(context.Background()))
-		case 5:
-			both(WithReentrancy())
-		case 6:
-			both(WithGroup(text))
-		case 7:
-			both(WithMaxHold(d))
-		case 8:
-			both(WithHeartbeat(d))
-		case 9:
-			both(WithHoldWarning(d))
-		case 10:
-			both(WithRenewalSpans(RenewalSpans(n)))
-		case 11:
-			both(WithoutHolderLinks())
-		case 12:
-			both(WithReplicas(n, time.Duration(len(text))*time.Millisecond))
-		case 13:
-			both(WithReplicas(1, d))
-		case 14:
-			both(WithRedissonTokens())
-		case 15:
-			opts = append(opts, WithTracerProvider(nil))
-		case 16:
-			opts = append(opts, WithMeterProvider(nil))
-		case 17:
-			opts = append(opts, WithLogger(nil))
-		case 18:
-			opts = append(opts, WithKeyPrefix(text))
-		case 19:
-			opts = append(opts, WithClientID(text))
-		case 20:
-			opts = append(opts, WithRenewalBatch(n))
-		case 21:
-			opts = append(opts, WithRenewalClient(nil))
-		case 22:
-			opts = append(opts, WithRenewalClient((*redis.Client)(nil)))
+		switch of := which - len(lockOptions); {
+		case of < 0:
+			o := lockOptions[which](n, text)
+			opts, own = append(opts, o), append(own, o)
+		case of < len(clientOptions):
+			opts = append(opts, clientOptions[of](n, text))
 		default:
 			opts, own = append(opts, nil), append(own, nil)
 		}

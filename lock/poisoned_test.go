@@ -55,34 +55,27 @@ func TestPoisonedConnections(t *testing.T) {
 			}
 		})
 	})
-	t.Run("those for renewals", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var p poison
-			srv := redistest.StartFake(t)
-			c := newScope(t).open(t, srv.Client(t, p.into), lock.WithLease(lease))
-			leases := many(t, c, 5)
-			p.left.Store(bad)
-			for _, l := range leases {
-				renewedPast(t, l, time.Now().Add(lease))
-			}
-			mustAllLive(t, leases)
-			freeAll(t, leases)
+	for whose, renewals := range map[string]func(t *testing.T, srv *redistest.Fake, p *poison) []lock.Option{
+		"those for renewals": func(*testing.T, *redistest.Fake, *poison) []lock.Option { return nil },
+		"those of the client for renewals": func(t *testing.T, srv *redistest.Fake, p *poison) []lock.Option {
+			return []lock.Option{lock.WithRenewalClient(srv.Client(t, p.into))}
+		},
+	} {
+		t.Run(whose, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var p poison
+				srv := redistest.StartFake(t)
+				opts := append(renewals(t, srv, &p), lock.WithLease(lease))
+				c := newScope(t).open(t, srv.Client(t, p.into), opts...)
+				leases := many(t, c, 5)
+				p.left.Store(bad)
+				for _, l := range leases {
+					renewedPast(t, l, time.Now().Add(lease))
+				}
+				mustAllLive(t, leases)
+				freeAll(t, leases)
+			})
 		})
-	})
-	t.Run("those of the client for renewals", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var p poison
-			srv := redistest.StartFake(t)
-			p.left.Store(bad)
-			c := newScope(t).open(t, srv.Client(t), lock.WithLease(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
-			leases := many(t, c, 5)
-			for _, l := range leases {
-				renewedPast(t, l, time.Now().Add(lease))
-			}
-			mustAllLive(t, leases)
-			freeAll(t, leases)
-		})
-	})
+	}
 }

@@ -15,6 +15,18 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
+// openSilenceable returns a client of a Redis that can be silenced.
+func openSilenceable(t *testing.T, heeds bool) (*lock.Client, *redistest.Proxy) {
+	t.Helper()
+	srv := redistest.StartFake(t)
+	p := redistest.NewProxy(t, srv.Addr())
+	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) {
+		o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
+	}))
+	t.Cleanup(p.CutAll) // so that nothing waits for an answer when the client closes
+	return c, p
+}
+
 // TryLock doesn't wait for a Redis that accepts connections and is silent: it ends after a third of the lease, 5 s at most, or a second after
 // WithWait. So does Lock with WithWait.
 func TestTryLock_SilentRedis(t *testing.T) {
@@ -39,12 +51,7 @@ func TestTryLock_SilentRedis(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/ContextTimeoutEnabled %v/first %v", test.name, heeds, first), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						sp := redistest.StartFake(t)
-						p := redistest.NewProxy(t, sp.Addr())
-						c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
-							o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
-						}), lock.WithKeyPrefix(sp.Prefix()))
-						t.Cleanup(p.CutAll) // so that nothing waits for an answer when the client closes
+						c, p := openSilenceable(t, heeds)
 						if !first {
 							for range 3 {
 								free(t, try(t, c.Mutex("warm-up")))
@@ -82,12 +89,7 @@ func TestDeadlineWhileRedisIsSilent(t *testing.T) {
 			t.Run(fmt.Sprintf("ContextTimeoutEnabled %v/%v", heeds, limit), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					sp := redistest.StartFake(t)
-					p := redistest.NewProxy(t, sp.Addr())
-					c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
-						o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
-					}), lock.WithKeyPrefix(sp.Prefix()))
-					t.Cleanup(p.CutAll)
+					c, p := openSilenceable(t, heeds)
 					held, both := try(t, c.Mutex("held")), try(t, c.Multi([]string{"x", "y"}))
 					p.SetRule(redistest.When(redistest.Up, redistest.Drop))
 					var all sync.WaitGroup

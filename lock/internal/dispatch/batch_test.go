@@ -326,11 +326,8 @@ func TestBatch_Replica(t *testing.T) {
 	}
 	script.Pack(&w.batch, w.calls)
 	batch := w.batch.Call(false)
-	renewal := script.NewRenewArgs(time.Now().Add(time.Hour).UnixMicro(), 1)
-	renewal.Add(script.HoldsField, key, "holder", int64(1000))
 	for what, call := range map[string]backend.Call{
 		"a batch":              batch,
-		"a renewal":            renewal.Call(""),
 		"a release of several": {Script: script.MultiRelease, Keys: []string{key}, Args: []any{"publish", "holder", "channel"}},
 	} {
 		got, err := rdb.Eval(ctx, call.Script.Source, call.Keys, call.Args...).Result()

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // A server that can't track as many keys as are watched reports those that it forgets. They aren't read again and again; and a loss is noticed all
@@ -18,25 +16,8 @@ func TestTrackers_MoreKeysThanAreTracked(t *testing.T) {
 	const keys, tracked = 2000, 100
 	srv := redistest.Start(t, redistest.WithConfig("tracking-table-max-keys", fmt.Sprint(tracked)))
 	rdb := srv.Client(t)
-	b, err := backend.NewRedis(rdb, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, err := telemetry.NewRecorder(telemetry.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	crowded, lost := make(chan struct{}, 10), make(chan Watched, keys)
-	tr := New(Config{Backend: b, Recorder: rec, Refused: func(err error) { t.Error(err) }, Crowded: func() { crowded <- struct{}{} }, Verify: func(suspects []Watched) {
-		for _, e := range suspects {
-			lost <- e
-		}
-	}})
-	t.Cleanup(func() {
-		tr.Close()
-		rec.Close()
-		_ = b.Close()
-	})
+	crowded := make(chan struct{}, 10)
+	tr, lost := onRedis(t, rdb, func() { crowded <- struct{}{} })
 	watched := make(map[string]*entry)
 	pipe := rdb.Pipeline()
 	for i := range keys {

@@ -29,20 +29,14 @@ func (e *entry) Member() string      { return e.member }
 func (e *entry) Deadline() time.Time { return e.deadline }
 
 // start returns Trackers, and the entries that they want verified.
-func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Watched) {
+func start(t *testing.T, b Backend, refused func(error), crowded func()) (*Trackers, <-chan Watched) {
 	t.Helper()
 	rec, err := telemetry.NewRecorder(telemetry.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify := make(chan Watched, 100)
-	var crowded atomic.Int64
-	t.Cleanup(func() {
-		if n := crowded.Load(); n > 0 {
-			t.Errorf("told %d times that the server tracks no more keys", n)
-		}
-	})
-	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Crowded: func() { crowded.Add(1) }, Verify: func(suspects []Watched) {
+	verify := make(chan Watched, 2000)
+	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Crowded: crowded, Verify: func(suspects []Watched) {
 		for _, e := range suspects {
 			verify <- e
 		}
@@ -55,20 +49,25 @@ func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Watc
 }
 
 // onRedis returns Trackers of a server.
-func onRedis(t *testing.T, rdb *redis.Client) (*Trackers, <-chan Watched) {
+func onRedis(t *testing.T, rdb *redis.Client, crowded func()) (*Trackers, <-chan Watched) {
 	t.Helper()
 	b, err := backend.NewRedis(rdb, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	return start(t, b, func(err error) { t.Errorf("refused: %v", err) })
+	return start(t, b, func(err error) { t.Errorf("refused: %v", err) }, crowded)
+}
+
+// neverCrowded is for Trackers of few keys.
+func neverCrowded(t *testing.T) func() {
+	return func() { t.Error("told that the server tracks no more keys") }
 }
 
 // An entry that isn't watched any more is forgotten, also while others of the same key are watched.
 func TestTrackers_Unwatch(t *testing.T) {
 	t.Parallel()
-	tr, _ := onRedis(t, redistest.Shared(t).Client(t))
+	tr, _ := onRedis(t, redistest.Shared(t).Client(t), neverCrowded(t))
 	prefix := redistest.Shared(t).Prefix()
 	mutex, first, second, stranger := &entry{member: "m"}, &entry{member: "1"}, &entry{member: "2"}, &entry{member: "1"}
 	tr.Watch(Key{Name: prefix + "mutex"}, mutex)
@@ -107,7 +106,7 @@ func TestTrackers_Unwatch(t *testing.T) {
 func TestTrackers_Verify(t *testing.T) {
 	t.Parallel()
 	rdb, prefix := redistest.Shared(t).Client(t), redistest.Shared(t).Prefix()
-	tr, verify := onRedis(t, rdb)
+	tr, verify := onRedis(t, rdb, neverCrowded(t))
 	hash, set := prefix+"hash", prefix+"set"
 	redo := func() {
 		t.Helper()
@@ -210,7 +209,7 @@ func TestTrackers_Retry(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := &unreachable{err: tt.err}
 			var refusals atomic.Int64
-			tr, _ := start(t, b, func(error) { refusals.Add(1) })
+			tr, _ := start(t, b, func(error) { refusals.Add(1) }, neverCrowded(t))
 			e := &entry{member: "1"}
 			tr.Watch(Key{Name: "key"}, e)
 			time.Sleep(time.Hour)
@@ -232,7 +231,7 @@ func TestTrackers_Retry(t *testing.T) {
 func TestTrackers_Close(t *testing.T) {
 	t.Parallel()
 	b := &unreachable{err: errors.New("connection refused")}
-	tr, _ := start(t, b, nil)
+	tr, _ := start(t, b, nil, neverCrowded(t))
 	tr.Close()
 	tr.Watch(Key{Name: "key"}, &entry{})
 	if len(tr.keys) != 0 || b.dials.Load() != 0 {
