@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,24 +64,18 @@ func (r *rig) record(p party, waits ...waitgraph.Wait) {
 // live says how long a client's records live without a refresh: for script.WaitsLife after each.
 func (r *rig) live(p party, life time.Duration) {
 	r.t.Helper()
-	if err := r.rdb.PExpire(r.t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", life).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.rdb.PExpire(r.t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", life).Err())
 }
 
 func (r *rig) field(random, field, text string) {
 	r.t.Helper()
-	if err := r.rdb.HSet(r.t.Context(), r.prefix+"lockdog:waits:{"+random+"}", field, text).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.rdb.HSet(r.t.Context(), r.prefix+"lockdog:waits:{"+random+"}", field, text).Err())
 }
 
 // alive says until when a client's waits count, ms.
 func (r *rig) alive(random string, until int64) {
 	r.t.Helper()
-	if err := r.rdb.ZAdd(r.t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(until), Member: random}).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.rdb.ZAdd(r.t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(until), Member: random}).Err())
 }
 
 // holds writes a lock's hash.
@@ -90,17 +85,42 @@ func (r *rig) holds(name string, fields ...any) {
 	pipe.Del(r.t.Context(), r.prefix+name)
 	pipe.HSet(r.t.Context(), r.prefix+name, fields...)
 	pipe.PExpire(r.t.Context(), r.prefix+name, time.Hour)
-	if _, err := pipe.Exec(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := pipe.Exec(r.t.Context())
+	must(r.t, err)
 }
 
 func (r *rig) graph() fleet.Graph {
 	r.t.Helper()
 	g, err := r.reader.Graph(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
+	must(r.t, err)
+	return g
+}
+
+// graphUntil reads until the graph has so many waits and cycles.
+func (r *rig) graphUntil(waits, cycles int) (g fleet.Graph) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if g = r.graph(); len(g.Waits) != waits || len(g.Cycles) != cycles {
+			return fmt.Errorf("want %d waits, %d cycles:\n%s", waits, cycles, picture(&g))
+		}
+		return nil
+	})
+	return g
+}
+
+// wantGraph reads the graph, which has to have so many waits and cycles.
+func (r *rig) wantGraph(what string, waits, cycles int) {
+	r.t.Helper()
+	if g := r.graph(); len(g.Waits) != waits || len(g.Cycles) != cycles {
+		r.t.Errorf("%s: want %d waits, %d cycles:\n%s", what, waits, cycles, picture(&g))
 	}
+}
+
+// wantPicture reads the graph, which has to look like that.
+func (r *rig) wantPicture(want string) fleet.Graph {
+	r.t.Helper()
+	g := r.graph()
+	wantPicture(r.t, &g, want)
 	return g
 }
 
@@ -167,24 +187,22 @@ cycle: a of service-1 waits for b; b of service-2 waits for c; c of service-3 wa
 `
 
 func TestGraph(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
-		empty := r.graph()
-		wantPicture(t, &empty, "")
-		if empty.Time.IsZero() || empty.More || empty.Unreadable != 0 {
+	onFake(t, func(t *testing.T, r *rig) {
+		if empty := r.wantPicture(""); empty.Time.IsZero() || empty.More || empty.Unreadable != 0 {
 			t.Errorf("%+v", empty)
 		}
 		r.deadlock()
-		g := r.graph()
-		wantPicture(t, &g, deadlocked)
-		w := g.Waits[0]
-		if w.Waiter != newParty(1).owner(21) || w.Kind != "mutex" || w.Since.UnixMicro() != 1_795_000_000_000_021 || !w.Breaks || len(w.Holds) != 2 ||
-			w.TraceID != "4bf92f3577b34da6a3ce929d0e0e4736" || w.SpanID != "00f067aa0ba902b7" {
-			t.Errorf("%+v", w)
+		g := r.wantPicture(deadlocked)
+		a := newParty(1)
+		want := fleet.Wait{
+			Waiter: a.owner(21), ClientID: "service-1", Name: "b", Kind: "mutex", Since: time.UnixMicro(1_795_000_000_000_021), Breaks: true,
+			TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902b7",
+			Holds: []fleet.Hold{
+				{Name: "a", Kind: "mutex", Owner: a.owner(11), Token: 1_000_011}, {Name: "other", Kind: "mutex", Owner: a.owner(31), Token: 1_000_031},
+			},
 		}
-		if h := w.Holds[0]; h.Name != "a" || h.Owner != newParty(1).owner(11) || h.Token != 1_000_011 || h.Kind != "mutex" {
-			t.Errorf("%+v", h)
+		if !reflect.DeepEqual(g.Waits[0], want) {
+			t.Errorf("got  %+v\nwant %+v", g.Waits[0], want)
 		}
 		if l := g.Awaited(2); l == nil || l.Name != "a" || l.Holders[0].TraceID != "0af7651916cd43dd8448eb211c80319c" || l.Holders[0].Token != 1_795_000_000_000_011 {
 			t.Errorf("%+v", l)
@@ -192,130 +210,73 @@ func TestGraph(t *testing.T) {
 		if since := time.Since(g.Time); !within(since, -time.Minute, time.Minute) || g.More || g.Unreadable != 0 || len(g.Locks) != 3 {
 			t.Errorf("%+v", g)
 		}
-		// The same read by a client of another prefix.
-		other, err := fleet.New(r.rdb, r.prefix+"x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g, err := other.Graph(t.Context()); err != nil || len(g.Waits) != 0 {
-			t.Errorf("%+v, %v", g, err)
-		}
+		rigOf(t, r.rdb, r.prefix+"x").wantPicture("") // another prefix
 	})
 }
 
-// What doesn't wait for ever is no cycle.
-func TestGraphWithoutCycle(t *testing.T) {
+// What is a cycle is told by waitgraph.TestGraph_Cycles. Here, it depends on what is read.
+func TestGraphCycleDependsOn(t *testing.T) {
 	t.Parallel()
 	a, b := newParty(1), newParty(2)
-	two := func(r *rig) { // a has "a" and waits for "b", b has "b" and waits for "a"
+	two := func(r *rig, kind string) { // a has "a" and waits for "b", b has "b" and waits for "a"
 		r.holds("a", a.owner(11), 1, "@lockdog", "1")
 		r.holds("b", b.owner(12), 1, "@lockdog", "1")
 		r.record(a, a.waits(21, "b", a.carry(11, "a")))
-		r.record(b, b.waits(22, "a", b.carry(12, "b")))
+		w := b.waits(22, "a", b.carry(12, "b"))
+		w.Kind = kind
+		r.record(b, w)
 	}
-	kind := func(kind string) func(*rig) {
-		return func(r *rig) {
-			two(r)
-			w := b.waits(22, "a", b.carry(12, "b"))
-			w.Kind = kind
-			r.record(b, w)
+	shared := func(r *rig, kind string, alive ...string) { // b is a reader of "a", too
+		two(r, kind)
+		r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
+		for _, owner := range alive {
+			must(r.t, r.rdb.Set(r.t.Context(), "{"+r.prefix+"a}:"+owner+":rwlock_timeout:1", "1", time.Minute).Err())
 		}
 	}
 	for name, test := range map[string]struct {
 		set  func(r *rig)
 		want int
 	}{
-		"a cycle":          {two, 1},
-		"by the same name": {func(r *rig) { two(r); r.holds("a", a.owner(99), 1, "@lockdog", "1") }, 0},
-		"the lease ended":  {func(r *rig) { two(r); r.rdb.Del(r.t.Context(), r.prefix+"a") }, 0},
-		"Redisson has it":  {func(r *rig) { two(r); r.holds("a", uuid+":7", 1) }, 0},
-		"another lock has such an owner": {func(r *rig) {
-			two(r)
-			r.record(a, a.waits(21, "b", a.carry(11, "another")))
-		}, 0},
-		"the waits have ended": {func(r *rig) { two(r); r.alive(a.random, r.now()-1) }, 0},
-		"the records are gone": {func(r *rig) { two(r); r.rdb.Del(r.t.Context(), r.prefix+"lockdog:waits:{"+a.random+"}") }, 0},
-		"a semaphore":          {kind("semaphore"), 0},
-		"a quorum":             {kind("quorum"), 0},
-		"a latch":              {kind("latch"), 0},
-		"a multi":              {kind("multi"), 1},
-		"a fair mutex":         {kind("fair"), 1},
-		"a reader, of a mutex": {kind("read"), 0},
-		"of readers, a writer waits": {func(r *rig) {
-			kind("write")(r)
-			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
-			r.mark("a", a.owner(11), b.owner(5))
-		}, 1},
-		"of readers, a reader waits": {func(r *rig) {
-			kind("read")(r)
-			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
-			r.mark("a", a.owner(11), b.owner(5))
-		}, 0},
-		"a reader that is gone": {func(r *rig) {
-			kind("write")(r)
-			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
-			r.mark("a", b.owner(5))
-		}, 0},
-		"itself": {func(r *rig) {
-			r.holds("a", a.owner(11), 1, "@lockdog", "1")
-			r.record(a, a.waits(21, "a", a.carry(11, "a")))
-		}, 1},
-		"another's records": {func(r *rig) { // b's wait, as a would have it
-			r.holds("a", a.owner(11), 1, "@lockdog", "1")
-			r.holds("b", b.owner(12), 1, "@lockdog", "1")
+		"the end of the waits":  {func(r *rig) { two(r, "mutex"); r.alive(a.random, r.now()-1) }, 0},
+		"readers and a writer":  {func(r *rig) { shared(r, "write", a.owner(11), b.owner(5)) }, 1},
+		"readers and a reader":  {func(r *rig) { shared(r, "read", a.owner(11), b.owner(5)) }, 0},
+		"a reader that is gone": {func(r *rig) { shared(r, "write", b.owner(5)) }, 0},
+		"what another has recorded": {func(r *rig) { // b's wait, as a would have it
+			two(r, "mutex")
+			r.do("DEL @lockdog:waits:{" + b.random + "}")
 			r.record(a, a.waits(21, "b", a.carry(11, "a")), b.waits(22, "a", b.carry(12, "b")))
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := newFakeRig(t)
+			onFake(t, func(_ *testing.T, r *rig) {
 				test.set(r)
 				if g := r.graph(); len(g.Cycles) != test.want {
-					t.Errorf("%d cycles, want %d:\n%s", len(g.Cycles), test.want, picture(&g))
+					r.t.Errorf("want %d cycles:\n%s", test.want, picture(&g))
 				}
 			})
 		})
 	}
 }
 
-// mark writes the marks of readers that are alive.
-func (r *rig) mark(name string, owners ...string) {
-	r.t.Helper()
-	for _, owner := range owners {
-		key := "{" + r.prefix + name + "}:" + owner + ":rwlock_timeout:1"
-		if err := r.rdb.Set(r.t.Context(), key, "1", time.Minute).Err(); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-}
-
 // A cycle counts if two readings find it: one reading isn't one moment. So one that is gone at the second is none.
 func TestGraphReadsACycleTwice(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		r.deadlock()
-		readings := 0
-		r.rdb.(*redis.Client).AddHook(beforeEach(func(cmd redis.Cmder) {
-			if cmd.Name() != "zrangebyscore" {
-				return
-			}
-			switch readings++; readings {
+		b := newParty(2)
+		readings := r.readings(func(n int) {
+			switch n {
 			case 2: // it is gone
 				r.holds("b", newParty(9).owner(1), 1, "@lockdog", "1")
 			case 4: // another one took its place
-				b := newParty(2)
 				r.holds("b", b.owner(14), 1, "@lockdog", "1")
 				r.record(b, b.waits(22, "c", b.carry(12, "b"), b.carry(14, "b")))
 			}
-		}))
-		if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 4 || readings != 2 {
-			t.Errorf("%d readings:\n%s", readings, picture(&g))
-		}
-		r.holds("b", newParty(2).owner(12), 1, "@lockdog", "1")
-		if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 4 || readings != 4 {
-			t.Errorf("%d readings:\n%s", readings, picture(&g))
+		})
+		r.wantGraph("gone", 4, 0)
+		r.holds("b", b.owner(12), 1, "@lockdog", "1")
+		r.wantGraph("another", 4, 0)
+		if readings.Load() != 4 {
+			t.Errorf("%d readings", readings.Load())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) // not enough for a second one
 		defer cancel()
@@ -323,9 +284,7 @@ func TestGraphReadsACycleTwice(t *testing.T) {
 		if len(g.Cycles) != 0 || len(g.Waits) != 4 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v:\n%s", err, picture(&g))
 		}
-		if g := r.graph(); len(g.Cycles) != 1 {
-			t.Errorf("there it is again:\n%s", picture(&g))
-		}
+		r.wantGraph("there it is again", 4, 1)
 	})
 }
 
@@ -354,15 +313,11 @@ func (r *rig) readings(before func(n int)) *atomic.Int64 {
 
 // The records of a process that was killed stay for seconds, and its lease for longer. Whoever waits for that lease since then is in no deadlock.
 func TestGraphOfADeadClient(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		dead, _ := r.pair(1)
 		r.live(dead, script.WaitsLife-1500*time.Millisecond) // its last refresh was so long ago
 		began := time.Now()
-		if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || len(g.Locks) != 2 {
-			t.Errorf("after %v:\n%s", time.Since(began), picture(&g))
-		}
+		r.wantGraph("a dead client", 2, 0)
 		if took := time.Since(began); took < time.Second || took > 3*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -370,12 +325,11 @@ func TestGraphOfADeadClient(t *testing.T) {
 		// A record that is older, or doesn't expire, is in no cycle: it isn't read again for that.
 		n := r.readings(func(int) {})
 		r.live(dead, script.WaitsLife-3100*time.Millisecond)
-		if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || n.Load() != 1 {
-			t.Errorf("%d readings of an old record:\n%s", n.Load(), picture(&g))
-		}
+		r.wantGraph("an old record", 2, 0)
 		r.do("PERSIST @lockdog:waits:{" + dead.random + "}")
-		if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || n.Load() != 2 {
-			t.Errorf("%d readings of a record without end:\n%s", n.Load()-1, picture(&g))
+		r.wantGraph("a record without end", 2, 0)
+		if n.Load() != 2 {
+			t.Errorf("%d readings", n.Load())
 		}
 	})
 }
@@ -393,12 +347,7 @@ func TestGraphOfAKilledClient(t *testing.T) {
 		other := r.client("other", lock.WithWaitGraph(100*time.Millisecond))
 		a, b := own.take(killed.Mutex("a")), r.take(other.Mutex("b"))
 		own.wait(a.Context(), killed.Mutex("b"))
-		eventually(t, func() error {
-			if g := r.graph(); len(g.Waits) != 1 {
-				return errors.New(picture(&g))
-			}
-			return nil
-		})
+		r.graphUntil(1, 0)
 		proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
 		r.wait(b.Context(), other.Mutex("a"))
 		var g fleet.Graph
@@ -413,20 +362,13 @@ func TestGraphOfAKilledClient(t *testing.T) {
 		}
 		proxy.SetRule(nil)
 		proxy.Release() // it stood still, and goes on: now it is one
-		eventually(t, func() error {
-			if g = r.graph(); len(g.Cycles) != 1 {
-				return errors.New(picture(&g))
-			}
-			return nil
-		})
+		r.graphUntil(2, 1)
 	})
 }
 
 // A refresh may come late. Then it is read again until it has come.
 func TestGraphWaitsForRefreshes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		a, b := r.pair(1)
 		r.live(a, script.WaitsLife)
 		r.live(b, script.WaitsLife-500*time.Millisecond)
@@ -436,17 +378,15 @@ func TestGraphWaitsForRefreshes(t *testing.T) {
 				r.live(a, script.WaitsLife)
 			}
 		})
-		if g := r.graph(); len(g.Cycles) != 1 || n.Load() != 3 {
-			t.Errorf("%d readings:\n%s", n.Load(), picture(&g))
+		if r.wantGraph("late", 2, 1); n.Load() != 3 {
+			t.Errorf("%d readings", n.Load())
 		}
 	})
 }
 
 // The age of a client's records is asked for before the records: otherwise it may be that of a refresh which took a wait out of them.
 func TestGraphAsksForTheAgeFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		a := newParty(1)
 		r.record(a, a.waits(21, "lock"))
 		var asked []string
@@ -463,9 +403,7 @@ func TestGraphAsksForTheAgeFirst(t *testing.T) {
 
 // A ctx that ends before each cycle is confirmed leaves those that are, and what else was read, within its time.
 func TestGraphUntilADeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		r.pair(1)
 		dead, _ := r.pair(3)
 		r.live(dead, script.WaitsLife)
@@ -519,9 +457,7 @@ func (see beforeEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 // Whoever can write to Redis can write records: what is odd in them is counted, and hides nothing.
 func TestGraphOfOddRecords(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		r.deadlock()
 		a := newParty(1)
 		r.field(a.random, "x", "no JSON")
@@ -531,13 +467,10 @@ func TestGraphOfOddRecords(t *testing.T) {
 		r.alive("eeeeeeeeeeeeeeee", r.now()+60_000) // with another thing
 		r.do("SET @lockdog:waits:{eeeeeeeeeeeeeeee} x")
 		g, err := r.reader.Graph(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "eeeeeeeeeeeeeeee") || !strings.Contains(err.Error(), "WRONGTYPE") {
-			t.Errorf("%v", err)
+		if err == nil || !strings.Contains(err.Error(), "eeeeeeeeeeeeeeee") || !strings.Contains(err.Error(), "WRONGTYPE") || g.Unreadable != 3 {
+			t.Errorf("%d are unreadable: %v", g.Unreadable, err)
 		}
 		wantPicture(t, &g, deadlocked)
-		if g.Unreadable != 3 {
-			t.Errorf("%d are unreadable", g.Unreadable)
-		}
 		r.do("DEL @lockdog:waiting", "SET @lockdog:waiting x")
 		if g, err := r.reader.Graph(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || len(g.Waits) != 0 {
 			t.Errorf("%+v, %v", g, err)
@@ -545,34 +478,26 @@ func TestGraphOfOddRecords(t *testing.T) {
 	})
 }
 
-// A key that is awaited as a lock, and holds something else, is no lock, and no error.
+// A key that is awaited as a lock, and holds something else, is no lock, and no error. Redisson's locks and semaphores are shown.
 func TestGraphOfOtherKeys(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		r.do("SET @text x", "RPUSH @list x", "HSET @hash field x")
-		a := newParty(1)
-		r.record(a, a.waits(1, "text"), a.waits(2, "list"), a.waits(3, "hash"), a.waits(4, "free"))
-		g := r.graph()
-		wantPicture(t, &g, "service-1 waits for text\nservice-1 waits for list\nservice-1 waits for hash\nservice-1 waits for free\n")
-	})
-}
-
-func TestGraphOfRedissonAndSemaphores(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
 		r.holds("java", uuid+":7", 1)
 		r.write(permit, "permits")
 		a := newParty(1)
-		sem := a.waits(2, "permits", a.carry(3, "x"))
-		sem.Kind = "semaphore"
-		latch := a.waits(4, "latch")
-		latch.Kind = "latch"
-		r.record(a, a.waits(1, "java"), sem, latch)
-		g := r.graph()
-		wantPicture(t, &g, "service-1 waits for java of Redisson\nservice-1 waits for permits of \nservice-1 waits for latch\n")
-		if l := g.Awaited(1); l.Kind != fleet.Semaphore || l.Held == 0 {
+		var waits []waitgraph.Wait
+		for i, name := range []string{"text", "list", "hash", "free", "java", "permits"} {
+			waits = append(waits, a.waits(i, name))
+		}
+		r.record(a, waits...)
+		g := r.wantPicture(`service-1 waits for text
+service-1 waits for list
+service-1 waits for hash
+service-1 waits for free
+service-1 waits for java of Redisson
+service-1 waits for permits of 
+`)
+		if l := g.Awaited(5); l.Kind != fleet.Semaphore || l.Held != 1 {
 			t.Errorf("%+v", l)
 		}
 	})
@@ -580,9 +505,7 @@ func TestGraphOfRedissonAndSemaphores(t *testing.T) {
 
 // However many records there are, a Graph is bounded, and says so.
 func TestGraphIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		for n := range 30 { // so that 1,200 waits are in 30 hashes
 			p := newParty(n)
 			var waits []waitgraph.Wait
@@ -601,105 +524,58 @@ func TestGraphIsBounded(t *testing.T) {
 	})
 }
 
-// One client with many records, and many clients. On a real server, which gives the records in parts.
+// One client with many records, or many clients. On a real server, which gives the records in parts.
 func TestGraphOfManyRecordsIsBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	p := newParty(1)
-	pipe := r.rdb.Pipeline()
-	for i := range 25_000 {
-		pipe.HSet(t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", p.owner(i), waitgraph.Encode([]waitgraph.Wait{p.waits(i, "a")}))
-	}
-	for n := range 1200 {
-		pipe.ZAdd(t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(r.now() + 3_600_000), Member: newParty(n).random})
-	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var scans atomic.Int64
-	r.rdb.(*redis.Client).AddHook(beforeEach(func(cmd redis.Cmder) {
-		if cmd.Name() == "hscan" && strings.Contains(fmt.Sprint(cmd.Args()[1]), p.random) {
-			scans.Add(1)
+	for what, write := range map[string]func(r *rig, pipe redis.Pipeliner){
+		"many records": func(r *rig, pipe redis.Pipeliner) {
+			p := newParty(1)
+			r.record(p, p.waits(0, "a"))
+			for i := range 25_000 {
+				pipe.HSet(r.t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", p.owner(i), waitgraph.Encode([]waitgraph.Wait{p.waits(0, "a")}))
+			}
+		},
+		"many clients": func(r *rig, pipe redis.Pipeliner) {
+			for n := range fleet.MostWaits + 1 {
+				pipe.ZAdd(r.t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(r.now() + 3_600_000), Member: newParty(n).random})
+			}
+		},
+	} {
+		r := newRig(t)
+		pipe := r.rdb.Pipeline()
+		write(r, pipe)
+		_, err := pipe.Exec(t.Context())
+		must(t, err)
+		if g := r.graph(); !g.More {
+			t.Errorf("%s: %d waits, and no more", what, len(g.Waits))
 		}
-	}))
-	if g := r.graph(); len(g.Waits) != fleet.MostWaits || !g.More || scans.Load() > 21 {
-		t.Errorf("%d waits, more: %v, after %d scans", len(g.Waits), g.More, scans.Load())
 	}
 }
 
 func TestGraph_Filter(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
+	onFake(t, func(t *testing.T, r *rig) {
 		r.deadlock()
 		p := newParty(7)
 		r.holds("z", newParty(8).owner(1), 1, "@lockdog", "1")
 		r.record(p, p.waits(25, "z"))
 		g := r.graph()
+		waits, cycle, _ := strings.Cut(deadlocked, "cycle")
+		const z = "service-7 waits for z of service-8\n"
 		for pattern, want := range map[string]string{
-			"":        deadlocked[:strings.Index(deadlocked, "cycle")] + "service-7 waits for z of service-8\n" + deadlocked[strings.Index(deadlocked, "cycle"):],
+			"":        waits + z + "cycle" + cycle,
 			"c":       deadlocked,
 			"oth*":    deadlocked, // which is held beside
-			"z":       "service-7 waits for z of service-8\n",
+			"z":       z,
 			"nothing": "",
 		} {
 			some, err := g.Filter(pattern)
-			if err != nil {
-				t.Error(err)
-			}
+			must(t, err)
 			wantPicture(t, &some, want)
-			for i := range some.Waits {
-				if l := some.Awaited(i); l == nil || l.Name != some.Waits[i].Name {
-					t.Errorf("%q: wait %d is for %+v", pattern, i, l)
-				}
-			}
 		}
 		if _, err := g.Filter("["); !errors.Is(err, fleet.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
-}
-
-func TestGraphOnCluster(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 0, redistest.WithConfig("cluster-require-full-coverage", "no"))
-	r := rigOf(t, redistest.Open(t, cluster.Universal()), "app:")
-	r.deadlock()
-	g := r.graph()
-	wantPicture(t, &g, deadlocked)
-
-	// Slots that have moved, and the client doesn't know yet: of a lock, of a client's waits, and of the clients.
-	for _, key := range []string{"app:b", "app:lockdog:waits:{" + newParty(2).random + "}", "app:lockdog:waiting"} {
-		slot := cluster.Slot(t, key)
-		to := cluster.Nodes[0]
-		if cluster.Owner(t, slot) == to {
-			to = cluster.Nodes[1]
-		}
-		m := cluster.Migrate(t, slot, to)
-		m.MoveKeys(t, key)
-		g = r.graph()
-		wantPicture(t, &g, deadlocked)
-		m.Finish(t)
-		g = r.graph()
-		wantPicture(t, &g, deadlocked)
-	}
-
-	// A node that is down: what it has is missing, with an error; the others' is there.
-	down := cluster.Nodes[2]
-	if cluster.Owner(t, cluster.Slot(t, "app:lockdog:waiting")) == down {
-		down = cluster.Nodes[1]
-	}
-	there := 0
-	for n := 1; n <= 4; n++ {
-		if cluster.Owner(t, cluster.Slot(t, "app:lockdog:waits:{"+newParty(n).random+"}")) != down {
-			there++
-		}
-	}
-	down.Kill(t)
-	g, err := r.reader.Graph(t.Context())
-	if err == nil || !strings.Contains(err.Error(), down.Addr()) || len(g.Waits) != there || len(g.Cycles) != 0 {
-		t.Errorf("%v, want %d waits:\n%s", err, there, picture(&g))
-	}
 }
 
 // A server that doesn't answer ends the reading with its ctx; and of a Cluster's the others are read.
@@ -722,18 +598,9 @@ func TestGraphOfASilentServer(t *testing.T) {
 	})
 }
 
-// What real clients write: three services that wait for each other, one behind them, and one behind a reader; on a single server and on a Cluster.
+// What real clients write: three services that wait for each other, one behind them, and one behind a reader.
 func TestGraphOfClients(t *testing.T) {
-	t.Parallel()
-	t.Run("single", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) { testGraphOfClients(t, newFakeRig(t)) })
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.StartCluster(t, 0)
-		testGraphOfClients(t, rigOf(t, redistest.Open(t, cluster.Universal()), "app:"))
-	})
+	onFake(t, testGraphOfClients)
 }
 
 func testGraphOfClients(t *testing.T, r *rig) {
@@ -749,13 +616,7 @@ func testGraphOfClients(t *testing.T, r *rig) {
 	r.wait(t.Context(), beside.Mutex("a"))
 	reader := r.take(r.client("reader").RWMutex("shared").RLocker())
 	r.wait(t.Context(), beside.RWMutex("shared"))
-	var g fleet.Graph
-	eventually(t, func() error {
-		if g = r.graph(); len(g.Waits) != 2 || len(g.Cycles) != 0 {
-			return fmt.Errorf("before the deadlock:\n%s", picture(&g))
-		}
-		return nil
-	})
+	g := r.graphUntil(2, 0)
 	if l := g.Awaited(slices.IndexFunc(g.Waits, func(w fleet.Wait) bool { return w.Name == "shared" })); l == nil || l.Mode != "read" || l.Holders[0].Owner != reader.Owner() {
 		t.Errorf("%+v", l)
 	}
@@ -763,53 +624,26 @@ func testGraphOfClients(t *testing.T, r *rig) {
 	for i, lease := range leases {
 		r.wait(lease.Context(), clients[i].Mutex(names[(i+1)%3]))
 	}
-	eventually(t, func() error {
-		if g = r.graph(); len(g.Waits) != 5 || len(g.Cycles) != 1 {
-			return fmt.Errorf("no deadlock:\n%s", picture(&g))
-		}
-		return nil
-	})
+	g = r.graphUntil(5, 1)
 	if len(g.Cycles[0]) != 3 || g.Unreadable != 0 {
 		t.Errorf("%s", picture(&g))
 	}
 	for i, step := range g.Cycles[0] {
 		w, next := g.Waits[step.Wait], g.Cycles[0][(i+1)%3]
 		lease := leases[slices.Index(names, step.Holds.Name)]
-		if w.Name != next.Holds.Name || step.Holds.Owner != lease.Owner() || step.Holds.Token != lease.Token() || step.Holds.Kind != "mutex" || w.ClientID != "service-"+strings.ToUpper(step.Holds.Name) ||
-			w.TraceID != traceID || w.Kind != "mutex" || !within(time.Since(w.Since), 200*time.Millisecond, 10*patience) {
+		want := fleet.Hold{Name: lease.Name(), Kind: "mutex", Owner: lease.Owner(), Token: lease.Token()}
+		if step.Holds != want || w.Name != next.Holds.Name || w.ClientID != "service-"+strings.ToUpper(lease.Name()) || w.TraceID != traceID || w.Kind != "mutex" ||
+			!within(time.Since(w.Since), 200*time.Millisecond, 10*patience) {
 			t.Errorf("%d: %+v, %+v", i, step, w)
 		}
 	}
 
 	// It is over once somebody gives up.
-	if err := leases[0].Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, leases[0].Release(t.Context()))
 	eventually(t, func() error {
 		if g = r.graph(); len(g.Cycles) != 0 {
 			return fmt.Errorf("still a deadlock:\n%s", picture(&g))
 		}
 		return nil
-	})
-}
-
-// Of Sentinels, it is read at the primary, also after a failover.
-func TestGraphOnSentinel(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartSentinel(t, 1)
-	r := rigOf(t, redistest.Open(t, s.Universal()), "")
-	r.deadlock()
-	if n, err := r.rdb.(*redis.Client).Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
-		t.Fatalf("%d replicas, %v", n, err)
-	}
-	g := r.graph()
-	wantPicture(t, &g, deadlocked)
-	s.Failover(t)
-	eventually(t, func() error {
-		g, err := r.reader.Graph(t.Context())
-		if err == nil && picture(&g) != deadlocked {
-			err = errors.New(picture(&g))
-		}
-		return err
 	})
 }

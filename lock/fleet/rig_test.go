@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,12 +49,24 @@ func newFakeRig(t *testing.T) *rig {
 	return rigOf(t, redistest.StartFake(t).Client(t), "p:")
 }
 
-func rigOf(t *testing.T, rdb redis.UniversalClient, prefix string) *rig {
+// onFake runs a test over a fake, in a bubble, beside others.
+func onFake(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	reader, err := fleet.New(rdb, prefix)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newFakeRig(t)) })
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func rigOf(t *testing.T, rdb redis.UniversalClient, prefix string) *rig {
+	t.Helper()
+	reader, err := fleet.New(rdb, prefix)
+	must(t, err)
 	return &rig{t, rdb, prefix, reader}
 }
 
@@ -61,9 +74,7 @@ func rigOf(t *testing.T, rdb redis.UniversalClient, prefix string) *rig {
 func (r *rig) client(id string, opts ...lock.Option) *lock.Client {
 	r.t.Helper()
 	c, err := lock.New(r.rdb, append([]lock.Option{lock.WithClientID(id), lock.WithKeyPrefix(r.prefix), lock.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -83,9 +94,7 @@ func (r *rig) take(l lock.Locker) *lock.Lease {
 func (r *rig) takeCtx(ctx context.Context, l lock.Locker) *lock.Lease {
 	r.t.Helper()
 	lease, err := l.TryLock(ctx)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(func() { _ = lease.Release(context.Background()) })
 	return lease
 }
@@ -107,19 +116,40 @@ func (r *rig) wait(ctx context.Context, l lock.Locker) {
 func (r *rig) look(name string) fleet.Lock {
 	r.t.Helper()
 	l, err := r.reader.Look(r.t.Context(), name)
-	if err != nil {
-		r.t.Fatalf("Look(%q): %v", name, err)
+	must(r.t, err)
+	return l
+}
+
+// summary is a lock in short: "rwmutex read, held 3, waiting 1, available 0". Who holds it and waits for it are named, Most at most.
+func (r *rig) summary(l fleet.Lock) string {
+	r.t.Helper()
+	holders := min(l.Held, fleet.Most)
+	if l.Kind == fleet.Semaphore {
+		holders = 0
+	}
+	if len(l.Holders) != holders || len(l.Waiters) != min(l.Waiting, fleet.Most) {
+		r.t.Errorf("%d holders and %d waiters are named: %+v", len(l.Holders), len(l.Waiters), l)
+	}
+	kind := strings.TrimSpace(fmt.Sprint(l.Kind, " ", l.Mode))
+	return fmt.Sprintf("%s, held %d, waiting %d, available %d", kind, l.Held, l.Waiting, l.Available)
+}
+
+// wantLock looks at a lock, of which this is to be the summary.
+func (r *rig) wantLock(name, summary string) fleet.Lock {
+	r.t.Helper()
+	l := r.look(name)
+	if got := r.summary(l); got != summary || l.Name != name || l.Key != r.prefix+name {
+		r.t.Errorf("%q: %s, want %s: %+v", name, got, summary, l)
 	}
 	return l
 }
 
-// lookUntil looks until a lock is as wanted.
-func (r *rig) lookUntil(name, what string, is func(fleet.Lock) bool) fleet.Lock {
+// lookUntil looks until a lock has so many waiters.
+func (r *rig) lookUntil(name string, waiting int) (l fleet.Lock) {
 	r.t.Helper()
-	var l fleet.Lock
 	eventually(r.t, func() error {
-		if l = r.look(name); !is(l) {
-			return fmt.Errorf("%s: %+v", what, l)
+		if l = r.look(name); l.Waiting != waiting {
+			return fmt.Errorf("want %d waiters: %+v", waiting, l)
 		}
 		return nil
 	})
@@ -197,9 +227,7 @@ func (r *rig) do(commands ...string) {
 func (r *rig) now() int64 {
 	r.t.Helper()
 	now, err := r.rdb.Time(r.t.Context()).Result()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return now.UnixMilli()
 }
 
