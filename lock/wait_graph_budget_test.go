@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
@@ -16,55 +15,43 @@ import (
 
 // Services that try again after a deadlock, as the docs show it, run into the next. Each is found as soon as the first.
 func TestDeadlock_OneAfterTheOther(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{2, 4} {
-		t.Run(fmt.Sprint(n, " clients"), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { oneAfterTheOther(t, n, 8) })
-		})
-	}
-}
-
-func oneAfterTheOther(t *testing.T, n, rounds int) {
-	g := newTangle(t, openFake(t, kindOfLock{}), n)
-	var mu sync.Mutex
-	var found []time.Duration
-	var began time.Time // the last wait
-	var all sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	for i, j := range g.jobs {
-		from, to := fmt.Sprint("m", i), fmt.Sprint("m", (i+1)%n)
-		transfer := func() error {
+	onFake(t, func(t *testing.T, w *world) {
+		const n, rounds = 4, 8
+		g := newTangle(t, w, n)
+		var mu sync.Mutex
+		var found []time.Duration
+		var began time.Time // the last wait
+		var all sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		transfer := func(j *job, from, to string) error {
 			return j.Mutex(from).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
 				time.Sleep(50 * time.Millisecond)
 				mu.Lock()
 				began = time.Now()
 				mu.Unlock()
-				return j.Mutex(to, lock.WithDeadlockBreaking()).Do(ctx, func(context.Context, *lock.Lease) error { return nil })
+				return j.Mutex(to, lock.WithDeadlockBreaking()).Do(ctx, noWork)
 			})
 		}
-		all.Go(func() {
-			for ctx.Err() == nil {
-				var deadlock *lock.DeadlockError
-				if errors.As(transfer(), &deadlock) {
+		for i, j := range g.jobs {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if !errors.Is(transfer(j, fmt.Sprint("m", i), fmt.Sprint("m", (i+1)%n)), lock.ErrDeadlock) {
+						continue
+					}
 					mu.Lock()
-					found = append(found, time.Since(began))
-					if len(found) == rounds {
+					if found = append(found, time.Since(began)); len(found) == rounds {
 						stop()
 					}
 					mu.Unlock()
 				}
-			}
-		})
-	}
-	all.Wait()
-	t.Log(found)
-	for i, took := range found {
-		if took > deadlockToldWithin+time.Second { // a client that has spent its budget looks once a second
-			t.Errorf("deadlock %d was found after %v", i, took)
+			})
 		}
-	}
+		all.Wait()
+		if slowest := slices.Max(found); slowest > deadlockToldWithin+time.Second { // a client that has spent its budget looks once a second
+			t.Errorf("found after %v", found)
+		}
+	})
 }
 
 // chained has the first job wait for as many locks as width says, the second one hold these and wait for as many others, and so on: a look of the first
@@ -95,15 +82,12 @@ func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 		notified     bool
 	}{{1, 12, false}, {1, 12, true}, {4, 4, true}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := openFake(t, kindOfLock{})
+			onFake(t, func(t *testing.T, w *world) {
 				j := chained(t, w, tt.width, tt.depth).jobs[0]
-				client := j.outer.Owner()[:strings.LastIndex(j.outer.Owner(), "-")]
 				const seconds = 20
 				for range 10 * seconds {
 					if tt.notified {
-						w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
+						notify(w, j.outer.Owner())
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -112,10 +96,8 @@ func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 				if tt.notified {
 					rate = max(rate, search+2) // and a refresh
 				}
-				sent, most := j.sent(t, telemetry.PurposeOther), 20*tt.width+search+rate*(seconds+2)
-				t.Logf("%d commands, at most %d; a search takes %d", sent, most, search)
-				if sent > most {
-					t.Errorf("%d commands, want at most %d", sent, most)
+				if sent, most := j.sent(t, telemetry.PurposeOther), 20*tt.width+search+rate*(seconds+2); sent > most {
+					t.Errorf("%d commands, want at most %d; a search takes %d", sent, most, search)
 				}
 			})
 		})

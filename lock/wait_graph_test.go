@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -40,78 +41,87 @@ func graphHash(w *world) (hash map[string]string) {
 	return hash
 }
 
+// onFake runs a test in a world of its own, over a fake, in a bubble.
+func onFake(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, openFake(t, kindOfLock{})) })
+}
+
+// waitsKey is where the client of an owner writes its waits.
+func waitsKey(owner string) string {
+	_, random := script.ClientOf(owner)
+	return script.WaitsKey("app:", random)
+}
+
+// notify tells the client of an owner that another one has seen a cycle.
+func notify(w *world, owner string) {
+	client := owner[:strings.LastIndex(owner, "-")]
+	w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
+}
+
 // A wait that doesn't last leaves nothing in Redis and sends nothing; one that lasts is there, with what its ctx carries, as long as it lasts, and at most
 // two commands a second are sent for it.
 func TestWaitGraph_CostsNothingBeforeAWaitLasts(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 2)
 		j := g.jobs[1]
 		first := g.holds(0, g.jobs[0].Mutex("a"))
 		g.holds(1, j.Mutex("b"))
 		g.waits(1, j.Mutex("a"))
+		sent := func(j *job) int { return j.sent(t, telemetry.PurposeOther) }
 		time.Sleep(990 * time.Millisecond)
-		if keys := graphKeys(w); len(keys) > 0 || j.sent(t, telemetry.PurposeOther) > 0 {
-			t.Fatalf("%q, and %d commands", keys, j.sent(t, telemetry.PurposeOther))
+		if keys := graphKeys(w); len(keys) > 0 || sent(j) > 0 {
+			t.Fatalf("%q, and %d commands", keys, sent(j))
 		}
 		time.Sleep(20 * time.Millisecond)
-		if keys := graphKeys(w); len(keys) != 2 {
-			t.Fatalf("%q", keys)
-		}
 		owner := j.outer.Owner()
-		_, rest, _ := strings.Cut(owner, ":")
-		random, _, _ := strings.Cut(rest, "-")
-		hash := w.raw.hgetall("app:lockdog:waits:{" + random + "}")
+		hash := w.raw.hgetall(waitsKey(owner))
 		waits, err := waitgraph.Decode(hash[owner])
-		if err != nil || len(hash) != 1 || len(waits) != 1 {
+		if err != nil || len(hash) != 1 || len(waits) != 1 || len(graphKeys(w)) != 2 {
 			t.Fatalf("%v: %+v, %v", hash, waits, err)
 		}
-		got, hold := waits[0], waits[0].Holds[0]
-		if !strings.Contains(got.Waiter, random) || got.Name != "a" || got.Kind != "mutex" || got.Breaks || len(got.Traceparent) != 55 ||
-			len(got.Holds) != 1 || hold != (waitgraph.Hold{Name: "b", Kind: "mutex", Owner: owner, Token: j.outer.Token()}) {
-			t.Errorf("%+v", got)
+		got := waits[0]
+		want := waitgraph.Wait{
+			Waiter: got.Waiter, Name: "a", Kind: "mutex", Since: got.Since, Traceparent: got.Traceparent,
+			Holds: []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: owner, Token: j.outer.Token()}},
 		}
-		if since := time.Since(got.Since); since < 1005*time.Millisecond || since > 1015*time.Millisecond {
-			t.Errorf("since %v", since)
+		since := time.Since(got.Since)
+		if !reflect.DeepEqual(got, want) || waitsKey(got.Waiter) != waitsKey(owner) || len(got.Traceparent) != 55 || (since-1010*time.Millisecond).Abs() > 5*time.Millisecond {
+			t.Errorf("%+v, want %+v", got, want)
 		}
 
 		const long = 60 * time.Second
 		time.Sleep(long)
-		if sent := j.sent(t, telemetry.PurposeOther); sent > 2*int(long.Seconds()) || sent < int(long.Seconds()) {
-			t.Errorf("%d commands in %v", sent, long)
+		if n := sent(j); n > 2*int(long.Seconds()) || n < int(long.Seconds()) || len(graphKeys(w)) != 2 {
+			t.Errorf("%d commands in %v, keys %q", n, long, graphKeys(w))
 		}
-		if keys := graphKeys(w); len(keys) != 2 {
-			t.Errorf("%q", keys)
-		}
-		if sent := g.jobs[0].sent(t, telemetry.PurposeOther); sent > 0 {
-			t.Errorf("%d commands of the client that doesn't wait", sent)
+		if n := sent(g.jobs[0]); n > 0 {
+			t.Errorf("%d commands of the client that doesn't wait", n)
 		}
 
 		free(t, first)
 		l := granted(t, j.got)
 		time.Sleep(2 * time.Second)
-		if hash := w.raw.hgetall("app:lockdog:waits:{" + random + "}"); len(hash) > 0 {
+		if hash := w.raw.hgetall(waitsKey(owner)); len(hash) > 0 {
 			t.Errorf("%v", hash)
 		}
 		time.Sleep(5 * time.Second)
 		if keys := graphKeys(w); len(keys) > 0 {
 			t.Errorf("%q", keys)
 		}
-		before := j.sent(t, telemetry.PurposeOther)
+		before := sent(j)
 		free(t, l)
 		time.Sleep(long)
-		if sent := j.sent(t, telemetry.PurposeOther); sent != before {
-			t.Errorf("%d commands without a wait", sent-before)
+		if n := sent(j) - before; n != 0 {
+			t.Errorf("%d commands without a wait", n)
 		}
 	})
 }
 
 // Many waits of many leases are bounded in Redis, those that carry leases first; and in commands.
 func TestWaitGraph_IsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 2)
 		j := g.jobs[1]
 		first := try(t, g.jobs[0].Mutex("a"))
@@ -146,12 +156,8 @@ func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
 	t.Parallel()
 	for last := range 2 {
 		synctest.Test(t, func(t *testing.T) {
-			w := openFake(t, kindOfLock{})
-			g := newTangle(t, w, 3)
-			for _, i := range []int{1 - last, last} {
-				g.holds(i, g.jobs[i].Mutex(fmt.Sprint("lock-", i)))
-				time.Sleep(2 * time.Millisecond) // a token is Redis's time
-			}
+			g := newTangle(t, openFake(t, kindOfLock{}), 3)
+			g.holdEach(1-last, last)
 			for i := range 12 {
 				g.holds(2, g.jobs[2].Mutex(fmt.Sprint("busy", i)))
 			}
@@ -161,14 +167,12 @@ func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
 			for i := range 12 {
 				g.waits(0, g.jobs[0].Mutex(fmt.Sprint("busy", i), lock.WithDeadlockBreaking()))
 			}
-			g.waits(0, g.jobs[0].Mutex("lock-1"))
+			g.awaits(0, 1)
 			time.Sleep(1500 * time.Millisecond)
-			g.waits(0, g.jobs[0].Mutex("lock-1", lock.WithDeadlockBreaking()))
+			g.awaits(0, 1, lock.WithDeadlockBreaking())
 			time.Sleep(1500 * time.Millisecond)
-			g.waits(1, g.jobs[1].Mutex("lock-0", lock.WithDeadlockBreaking()))
-			if got := await(t, "the victim's Lock", g.jobs[last].got); !errors.Is(got.err, lock.ErrDeadlock) {
-				t.Errorf("%v", got.err)
-			}
+			g.awaits(1, 0, lock.WithDeadlockBreaking())
+			mustMatch(t, await(t, "the victim's Lock", g.jobs[last].got).err, lock.ErrDeadlock)
 			free(t, g.jobs[last].outer)
 			if last == 0 { // otherwise it is the first of the many that gets the lock
 				free(t, granted(t, g.jobs[1].got))
@@ -177,29 +181,34 @@ func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
 	}
 }
 
+// Waits are in the graph after the time that is given; with 0, never.
 func TestWithWaitGraph(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
-		g := newTangle(t, w, 2, lock.WithWaitGraph(200*time.Millisecond))
-		g.holds(0, g.jobs[0].Mutex("a"))
-		g.waits(1, g.jobs[1].Mutex("a"))
-		time.Sleep(190 * time.Millisecond)
-		if keys := graphKeys(w); len(keys) > 0 {
-			t.Errorf("%q", keys)
-		}
-		time.Sleep(20 * time.Millisecond)
-		if keys := graphKeys(w); len(keys) != 2 {
-			t.Errorf("%q", keys)
-		}
-	})
+	for after, keys := range map[time.Duration]int{200 * time.Millisecond: 2, 0: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			w := openFake(t, kindOfLock{})
+			g := newTangle(t, w, 2, lock.WithWaitGraph(after))
+			g.holdEach(0, 1)
+			g.awaits(1, 0)
+			time.Sleep(190 * time.Millisecond)
+			if early := graphKeys(w); len(early) > 0 {
+				t.Errorf("%v: %q", after, early)
+			}
+			time.Sleep(20 * time.Millisecond)
+			if now := graphKeys(w); len(now) != keys {
+				t.Errorf("%v: %q", after, now)
+			}
+			if after == 0 {
+				g.awaits(0, 1)
+				g.nobodyTells(5 * time.Second)
+			}
+		})
+	}
 }
 
 // A client that dies with its waits in Redis, or stands still, is part of no deadlock: what it has written isn't refreshed.
 func TestDeadlock_NotOfTheDead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 1)
 		const dead = "dead:0123456789abcdef-"
 		g.holds(0, g.jobs[0].Mutex("a"))
@@ -208,57 +217,43 @@ func TestDeadlock_NotOfTheDead(t *testing.T) {
 		record := waitgraph.Encode([]waitgraph.Wait{{
 			Waiter: dead + "2", Name: "a", Kind: "mutex", Since: time.Now(), Holds: []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: dead + "1", Token: 5}},
 		}})
-		key := "app:lockdog:waits:{0123456789abcdef}"
-		written := time.Now()
-		w.raw.hset(key, dead+"1", record, 5*time.Second)
+		w.raw.hset(waitsKey(dead+"1"), dead+"1", record, 5*time.Second)
 		g.waits(0, g.jobs[0].Mutex("b"))
 		g.nobodyTells(8 * time.Second)
 
 		// The same is one as soon as somebody refreshes it.
 		for range 20 {
-			w.raw.hset(key, dead+"1", record, 5*time.Second)
+			w.raw.hset(waitsKey(dead+"1"), dead+"1", record, 5*time.Second)
 			time.Sleep(time.Second)
 		}
-		if g.jobs[0].told(t) != 1 {
-			t.Errorf("told %d times, %v after that was written first", g.jobs[0].told(t), time.Since(written))
-		}
+		mustBe(t, "deadlocks", g.jobs[0].told(t), 1)
 	})
 }
 
 // What somebody else may have written about leases that aren't its own proves nothing.
 func TestDeadlock_NotOfForgedWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 2)
-		g.holds(0, g.jobs[0].Mutex("a"))
-		g.holds(1, g.jobs[1].Mutex("b")) // and it doesn't wait
-		g.waits(0, g.jobs[0].Mutex("b"))
+		g.holdEach(0, 1) // and the second one doesn't wait
+		g.awaits(0, 1)
 		owner := g.jobs[1].outer.Owner()
-		_, rest, _ := strings.Cut(owner, ":")
-		random, _, _ := strings.Cut(rest, "-")
-		hold := []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: owner, Token: 5}}
-		for _, text := range []string{
-			waitgraph.Encode([]waitgraph.Wait{{Waiter: "x:0123456789abcdef-9", Name: "a", Kind: "mutex", Since: time.Now(), Holds: hold}}), // another client waits
-			waitgraph.Encode([]waitgraph.Wait{{Waiter: owner + "9", Name: "a", Kind: "mutex", Since: time.Now()}}),                         // carries nothing
-			"[", "",
-		} {
+		forged := waitgraph.Wait{Name: "lock-0", Kind: "mutex", Since: time.Now()}
+		ofAnother, idle := forged, forged
+		ofAnother.Waiter, ofAnother.Holds = "x:0123456789abcdef-9", []waitgraph.Hold{{Name: "lock-1", Kind: "mutex", Owner: owner, Token: 5}}
+		idle.Waiter = owner + "9" // carries nothing
+		for _, text := range []string{waitgraph.Encode([]waitgraph.Wait{ofAnother}), waitgraph.Encode([]waitgraph.Wait{idle}), "[", ""} {
 			for range 40 {
-				w.raw.hset("app:lockdog:waits:{"+random+"}", owner, text, 5*time.Second)
+				w.raw.hset(waitsKey(owner), owner, text, 5*time.Second)
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if n := g.jobs[0].told(t); n > 0 {
-			t.Errorf("told %d times", n)
-		}
+		mustBe(t, "deadlocks", g.jobs[0].told(t), 0)
 	})
 }
 
 // FLUSHALL takes the leases of a deadlock and the graph: then there is none.
 func TestDeadlock_NotAfterFlush(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := ring(t, w, 2)
 		time.Sleep(1300 * time.Millisecond)
 		w.raw.flush()
@@ -269,52 +264,41 @@ func TestDeadlock_NotAfterFlush(t *testing.T) {
 // A user whose ACL doesn't allow the graph's keys or commands takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
 func TestWaitGraph_DeniedByACL(t *testing.T) {
 	t.Parallel()
-	for name, refused := range map[string]struct {
-		is    func(arg string) bool
-		reply string
-	}{
-		"the keys": {func(arg string) bool { return strings.HasPrefix(arg, "lockdog:wait") }, "NOPERM No permissions to access a key"},
-		"a command of holders.lua": {
-			func(arg string) bool { return arg == script.Holders.SHA || arg == script.Holders.Source },
-			"ERR ACL failure in script: User app has no permissions to run the 'hget' command script: on @user_script:1.",
+	for reply, refused := range map[string]func(arg string) bool{
+		"NOPERM No permissions to access a key": func(arg string) bool { return strings.HasPrefix(arg, "lockdog:wait") },
+		"ERR ACL failure in script: User app has no permissions to run the 'hget' command script: on @user_script:1.": func(arg string) bool {
+			return arg == script.Holders.SHA || arg == script.Holders.Source
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				srv := redistest.StartFake(t)
-				srv.SetRefusal(func(cmd string, args ...string) string {
-					if strings.HasPrefix(cmd, "EVAL") && slices.ContainsFunc(args, refused.is) {
-						return refused.reply
-					}
-					return ""
-				})
-				s := newScope(t)
-				other := newScope(t).open(t, srv.Client(t))
-				const lasts = 100 * time.Millisecond
-				c := s.open(t, srv.Client(t), lock.WithWaitGraph(lasts))
-				a := try(t, other.Mutex("job:a"))
-				b := try(t, c.Mutex("job:b"))
-				got := begin(b.Context(), c.Mutex("job:a"))
-				time.Sleep(2 * lasts)
-				before := s.sent(t, telemetry.PurposeOther)
-				if n := s.denials(); n != 1 || before == 0 {
-					t.Errorf("told %d times, %d commands", n, before)
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			srv.SetRefusal(func(cmd string, args ...string) string {
+				if strings.HasPrefix(cmd, "EVAL") && slices.ContainsFunc(args, refused) {
+					return reply
 				}
-				time.Sleep(59 * time.Second)
-				if n := s.denials(); n != 1 {
-					t.Errorf("told %d times", n)
-				}
-				if sent := s.sent(t, telemetry.PurposeOther); sent != before {
-					t.Errorf("%d commands in the minute after the refusal", sent-before)
-				}
-				free(t, a)
-				free(t, granted(t, got))
-				free(t, b)
-				if n := s.sum(t, telemetry.MetricErrors); n > 0 {
-					t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
-				}
+				return ""
 			})
+			s := newScope(t)
+			const lasts = 100 * time.Millisecond
+			c := s.open(t, srv.Client(t), lock.WithWaitGraph(lasts))
+			a := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job:a"))
+			b := try(t, c.Mutex("job:b"))
+			got := begin(b.Context(), c.Mutex("job:a"))
+			time.Sleep(2 * lasts)
+			before := s.sent(t, telemetry.PurposeOther)
+			if n := s.denials(); n != 1 || before == 0 {
+				t.Errorf("%s: told %d times, %d commands", reply, n, before)
+			}
+			time.Sleep(59 * time.Second)
+			if n, sent := s.denials(), s.sent(t, telemetry.PurposeOther)-before; n != 1 || sent != 0 {
+				t.Errorf("%s: told %d times, %d commands in the minute after the refusal", reply, n, sent)
+			}
+			free(t, a)
+			free(t, granted(t, got))
+			free(t, b)
+			if n := s.sum(t, telemetry.MetricErrors); n > 0 {
+				t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
+			}
 		})
 	}
 }
@@ -332,44 +316,34 @@ func (s *scope) said() string {
 // Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
 func TestWaitGraph_Close(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		rdb := srv.Client(t)
-		try(t, newScope(t).open(t, rdb).Mutex("a"))
-		for _, silent := range []bool{false, true} {
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			rdb := srv.Client(t)
+			try(t, newScope(t).open(t, rdb).Mutex("a"))
 			proxied, tap := throughProxy(t, srv)
 			c := newScope(t).open(t, proxied, lock.WithWaitGraph(100*time.Millisecond))
 			got := begin(t.Context(), c.Mutex("a"))
-			var keys []string
-			eventually(t, patience, func() bool {
-				keys = rdb.Keys(t.Context(), "lockdog:waits:*").Val()
-				return len(keys) == 1
-			})
+			left := func() int { return len(rdb.Keys(t.Context(), "lockdog:waits:*").Val()) }
+			eventually(t, patience, func() bool { return left() == 1 })
 			if silent {
 				tap.set(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
 			}
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			if err := c.Close(ctx); err != nil {
-				t.Error(err)
-			}
-			cancel()
+			defer cancel()
+			must(t, "Close", c.Close(ctx))
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("Close took %v, silent: %v", took, silent)
 			}
-			if got := await(t, "Lock", got); !errors.Is(got.err, lock.ErrClosed) {
-				t.Errorf("%v", got.err)
+			mustMatch(t, await(t, "Lock", got).err, lock.ErrClosed)
+			if n := left(); !silent && n > 0 {
+				t.Errorf("%d keys are left", n)
 			}
-			if left := rdb.Keys(t.Context(), "lockdog:waits:*").Val(); !silent && len(left) > 0 {
-				t.Errorf("%q", left)
-			}
-			if silent {
-				tap.set(nil)
-				tap.proxy.Release()
-			}
-			rdb.Del(t.Context(), keys...)
-		}
-	})
+			tap.set(nil)
+			tap.proxy.Release()
+		})
+	}
 }
 
 // Waits that come and go by the hundred, in every order, are no deadlock while locks are taken in one order, and none is left hanging where they aren't.
@@ -384,16 +358,14 @@ func TestDeadlock_Storm(t *testing.T) {
 }
 
 func storm(t *testing.T, ordered bool) {
-	w := openFake(t, kindOfLock{})
-	g := newTangle(t, w, 5, lock.WithWaitGraph(100*time.Millisecond))
+	g := newTangle(t, openFake(t, kindOfLock{}), 5, lock.WithWaitGraph(100*time.Millisecond))
 	lasts := 30 * time.Second
 	if lock.Full {
 		lasts *= 10
 	}
 	end := time.Now().Add(lasts)
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	broken, done := 0, 0
+	var broken, done atomic.Int64
 	for i, j := range g.jobs {
 		for k := range 3 {
 			all.Go(func() {
@@ -412,24 +384,21 @@ func storm(t *testing.T, ordered bool) {
 							return nil
 						})
 					})
-					mu.Lock()
 					switch {
 					case err == nil:
-						done++
+						done.Add(1)
 					case errors.Is(err, lock.ErrDeadlock):
-						broken++
+						broken.Add(1)
 					default:
 						t.Error(err)
 					}
-					mu.Unlock()
 				}
 			})
 		}
 	}
 	all.Wait()
-	t.Logf("%d done, %d broken", done, broken)
-	if done < int(10*lasts.Minutes()) || ordered != (broken == 0) {
-		t.Errorf("%d done, %d broken", done, broken)
+	if done.Load() < int64(10*lasts.Minutes()) || ordered != (broken.Load() == 0) {
+		t.Errorf("%d done, %d broken", done.Load(), broken.Load())
 	}
 }
 
@@ -449,32 +418,24 @@ func newTangleThrough(t *testing.T, w *world, up func(redis.Cmder) error, others
 
 // A wait of another client may lead to a lock that isn't for this client to read. That is no reason to leave the graph: others still see its waits.
 func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		var asked atomic.Int64
 		g := newTangleThrough(t, w, func(cmd redis.Cmder) error {
-			if script.Holders.IsRunBy(cmd) && cmd.Args()[3] == "app:ledger" {
+			if script.Holders.IsRunBy(cmd) && cmd.Args()[3] == "app:lock-2" {
 				asked.Add(1)
 				return redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys used as arguments")
 			}
 			return nil
 		}, 2)
-		for i, name := range []string{"stock", "orders", "ledger"} {
-			g.holds(i, g.jobs[i].Mutex(name))
-		}
-		g.waits(0, g.jobs[0].Mutex("orders"))
-		g.waits(1, g.jobs[1].Mutex("ledger"))
+		g.holdEach(0, 1, 2)
+		g.awaits(0, 1)
+		g.awaits(1, 2)
 		time.Sleep(3 * time.Second)
-		if asked.Load() != 1 {
-			t.Errorf("asked %d times", asked.Load())
-		}
-		g.waits(2, g.jobs[2].Mutex("stock"))
+		mustBe(t, "refused calls", int(asked.Load()), 1)
+		g.awaits(2, 0)
 		g.allTold(1, 2)
 		time.Sleep(deadlock.DeniedPause + 20*time.Second)
-		if asked.Load() != 2 {
-			t.Errorf("asked %d times", asked.Load())
-		}
+		mustBe(t, "refused calls", int(asked.Load()), 2)
 		if told, warned := g.jobs[0].told(t), g.jobs[0].denials(); told > 0 || warned > 0 {
 			t.Errorf("told %d times, warned %d times", told, warned)
 		}
@@ -483,9 +444,7 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 
 // When many waits end at once, no call refreshes some of them: a wait that is read in Redis lasted at the last refresh.
 func TestWaitGraph_ManyEndAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		var ended atomic.Bool
 		var writes atomic.Int64
 		g := newTangleThrough(t, w, func(cmd redis.Cmder) error {
@@ -508,9 +467,7 @@ func TestWaitGraph_ManyEndAtOnce(t *testing.T) {
 		stop()
 		all.Wait()
 		eventually(t, patience, func() bool { return writes.Load() > 1 || len(graphHash(w)) == 1 })
-		if n := len(graphHash(w)); n != 1 {
-			t.Errorf("%d waits are in Redis, refreshed after all but one had ended", n)
-		}
+		mustBe(t, "waits in Redis, refreshed after all but one had ended", len(graphHash(w)), 1)
 		free(t, first)
 		free(t, granted(t, last))
 	})
@@ -518,9 +475,7 @@ func TestWaitGraph_ManyEndAtOnce(t *testing.T) {
 
 // Locks at a server that hangs don't keep the client from refreshing its waits, which others see only as long as they are fresh.
 func TestWaitGraph_RefreshedWhileAServerHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var last time.Time
 		var longest time.Duration
@@ -540,11 +495,9 @@ func TestWaitGraph_RefreshedWhileAServerHangs(t *testing.T) {
 			return nil
 		}, 1)
 		j := g.jobs[0]
-		for i := range 60 {
-			g.holds(1, g.jobs[1].Mutex(fmt.Sprint("hung", i)))
-		}
 		g.holds(0, j.Mutex("a"))
 		for i := range 60 {
+			g.holds(1, g.jobs[1].Mutex(fmt.Sprint("hung", i)))
 			g.waits(0, j.Mutex(fmt.Sprint("hung", i)))
 		}
 		time.Sleep(time.Minute)
@@ -561,23 +514,21 @@ func TestWaitGraph_NotInTheSet(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []error{errors.New("i/o timeout"), redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys")} {
 		synctest.Test(t, func(t *testing.T) {
-			w := openFake(t, kindOfLock{})
-			g := newTangleThrough(t, w, func(cmd redis.Cmder) error {
+			g := newTangleThrough(t, openFake(t, kindOfLock{}), func(cmd redis.Cmder) error {
 				if script.WaitsEnlist.IsRunBy(cmd) {
 					return refusal
 				}
 				return nil
 			}, 1)
-			g.holds(0, g.jobs[0].Mutex("a"))
-			g.holds(1, g.jobs[1].Mutex("b"))
-			g.waits(0, g.jobs[0].Mutex("b"))
-			g.waits(1, g.jobs[1].Mutex("a"))
+			g.holdEach(0, 1)
+			g.awaits(0, 1)
+			g.awaits(1, 0)
 			g.allTold(0, 1)
 		})
 	}
 }
 
-// newCountedPair has two jobs hold "a" and "b", and counts the calls of a script that the first one's client makes.
+// newCountedPair has two jobs hold a lock each, and counts the calls of a script that the first one's client makes.
 func newCountedPair(t *testing.T, w *world, counted *backend.Script) (g *tangle, calls *atomic.Int64) {
 	calls = new(atomic.Int64)
 	g = newTangleThrough(t, w, func(cmd redis.Cmder) error {
@@ -586,42 +537,34 @@ func newCountedPair(t *testing.T, w *world, counted *backend.Script) (g *tangle,
 		}
 		return nil
 	}, 1)
-	g.holds(0, g.jobs[0].Mutex("a"))
-	g.holds(1, g.jobs[1].Mutex("b"))
+	g.holdEach(0, 1)
 	return g, calls
 }
 
 // A notification that comes right after a search has an effect a little later.
 func TestWaitGraph_NotifiedAfterASearch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g, looks := newCountedPair(t, w, script.Holders)
-		g.waits(0, g.jobs[0].Mutex("b"))
+		g.awaits(0, 1)
 		time.Sleep(30 * time.Second)
-		owner := g.jobs[0].outer.Owner()
-		client := owner[:strings.LastIndex(owner, "-")]
 		before := looks.Load()
 		for range 2 {
-			w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
+			notify(w, g.jobs[0].outer.Owner())
 			time.Sleep(130 * time.Millisecond)
 		}
 		time.Sleep(200 * time.Millisecond)
-		if n := looks.Load() - before; n != 2 {
-			t.Errorf("looked %d times", n)
-		}
+		mustBe(t, "looks", int(looks.Load()-before), 2)
 	})
 }
 
 // Another client hears once of a cycle that many waits of one lease are part of.
 func TestWaitGraph_NotifiesOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g, notifications := newCountedPair(t, openFake(t, kindOfLock{}), script.WaitsNotify)
-		g.waits(1, g.jobs[1].Mutex("a"))
+	onFake(t, func(t *testing.T, w *world) {
+		g, notifications := newCountedPair(t, w, script.WaitsNotify)
+		g.awaits(1, 0)
 		time.Sleep(5 * time.Second)
 		for range 20 {
-			g.asks(0, g.jobs[0].Mutex("b")) // all at one time
+			g.asks(0, g.jobs[0].Mutex("lock-1")) // all at one time
 		}
 		g.allTold(0, 1)
 		if n := notifications.Load(); n < 1 || n > 2 {
@@ -645,9 +588,7 @@ func (c panickyContext) Value(key any) any {
 
 // The program's code that the graph runs may panic. The graph goes on after a while.
 func TestWaitGraph_SurvivesAPanic(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := openFake(t, kindOfLock{})
+	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 2)
 		first := try(t, g.jobs[0].Mutex("a"))
 		var panics atomic.Bool
@@ -662,9 +603,7 @@ func TestWaitGraph_SurvivesAPanic(t *testing.T) {
 			t.Errorf("%q, survived %d panics", keys, survived)
 		}
 		time.Sleep(2 * time.Second)
-		if keys := graphKeys(w); len(keys) != 2 {
-			t.Errorf("%q", keys)
-		}
+		mustBe(t, "keys", len(graphKeys(w)), 2)
 		free(t, first)
 		free(t, granted(t, got))
 	})

@@ -241,6 +241,13 @@ func TestGraphCycleDependsOn(t *testing.T) {
 		"readers and a writer":  {func(r *rig) { shared(r, "write", a.owner(11), b.owner(5)) }, 1},
 		"readers and a reader":  {func(r *rig) { shared(r, "read", a.owner(11), b.owner(5)) }, 0},
 		"a reader that is gone": {func(r *rig) { shared(r, "write", b.owner(5)) }, 0},
+		"a writer, whom a reader awaits": {func(r *rig) {
+			two(r, "read")
+			w := a.carry(11, "a")
+			w.Owner += ":write"
+			r.holds("a", "mode", "write", w.Owner, 1, "@lockdog", "1")
+			r.record(a, a.waits(21, "b", w))
+		}, 1},
 		"what another has recorded": {func(r *rig) { // b's wait, as a would have it
 			two(r, "mutex")
 			r.do("DEL @lockdog:waits:{" + b.random + "}")
