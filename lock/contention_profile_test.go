@@ -2,8 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -16,36 +14,46 @@ import (
 )
 
 // profiled is a client over a fake server, of which every acquire is recorded.
-func profiled(t *testing.T) *lock.Client {
-	return locktest.New(t, lock.WithContentionProfile(1), lock.WithLogger(slog.New(slog.DiscardHandler))).Client()
+func profiled(t *testing.T) *lock.Client { return profiledServer(t).Client() }
+
+func profiledServer(t *testing.T) *locktest.Server {
+	return locktest.New(t, lock.WithContentionProfile(1), lock.WithReentrancy(), lock.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 // stackOf returns what was recorded of the acquires that a function of this package made itself.
-func stackOf(t *testing.T, c *lock.Client, function string) lock.ContentionStack {
+func stackOf(t *testing.T, c *lock.Client, function string) (found lock.ContentionStack) {
 	t.Helper()
-	var found []lock.ContentionStack
+	n := 0
 	for _, s := range c.Contention().Stacks {
 		if len(s.Frames) > 0 && strings.HasSuffix(s.Frames[0].Function, "lock_test."+function) {
-			found = append(found, s)
+			found = s
+			n++
 		}
 	}
-	switch len(found) {
-	case 0:
-		return lock.ContentionStack{}
-	case 1:
-		return found[0]
+	if n > 1 {
+		t.Fatalf("%d stacks of %s", n, function)
 	}
-	t.Fatalf("%d stacks of %s: %+v", len(found), function, found)
-	return lock.ContentionStack{}
+	return found
 }
 
-func nameOf(c *lock.Client, name string) lock.ContentionName {
+// sum adds up what was recorded of all acquires.
+func sum(c *lock.Client) (all lock.ContentionStack) {
+	for _, s := range c.Contention().Stacks {
+		all.Waiting += s.Waiting
+		all.Waits += s.Waits
+		all.Wait += s.Wait
+		all.Held += s.Held
+	}
+	return all
+}
+
+func nameOf(c *lock.Client, name string) (found lock.ContentionName) {
 	for _, n := range c.Contention().Names {
 		if n.Name == name {
-			return n
+			found = n
 		}
 	}
-	return lock.ContentionName{}
+	return found
 }
 
 // holder takes a lock in one of the ways there are, and keeps it until told.
@@ -74,6 +82,27 @@ func waiterFor(ctx context.Context, l lock.Locker) error {
 	return lease.Release(ctx)
 }
 
+// contended has the lock held for a second, and then for as long again as somebody waits for it.
+func contended(t *testing.T, held, awaited lock.Locker, by string, wait time.Duration, meanwhile func()) {
+	t.Helper()
+	until, done := make(chan struct{}), make(chan error)
+	go func() { done <- holder(t.Context(), held, by, until) }()
+	synctest.Wait()
+	time.Sleep(time.Second)
+	go func() { done <- waiterFor(t.Context(), awaited) }()
+	synctest.Wait()
+	meanwhile()
+	time.Sleep(wait)
+	close(until)
+	for range 2 {
+		must(t, "hold, or wait", <-done)
+	}
+	synctest.Wait()
+}
+
+// near is a time that was to be 2 s.
+func near(d time.Duration) bool { return (d - 2*time.Second).Abs() < 100*time.Millisecond }
+
 // Of all kinds, by whatever method, what is recorded is the line of the program, once.
 func TestContentionProfileNamesTheCaller(t *testing.T) {
 	t.Parallel()
@@ -83,11 +112,8 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 		"multi": func(_ *testing.T, c *lock.Client) lock.Locker { return c.Multi([]string{"a", "b", "c"}) },
 		"write": func(_ *testing.T, c *lock.Client) lock.Locker { return c.RWMutex("a") },
 		"semaphore": func(t *testing.T, c *lock.Client) lock.Locker {
-			s := c.Semaphore("a")
-			if err := s.EnsurePermits(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
-			return s
+			must(t, "EnsurePermits", c.Semaphore("a").EnsurePermits(t.Context(), 1))
+			return c.Semaphore("a")
 		},
 	}
 	for kind, of := range kinds {
@@ -96,24 +122,13 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := profiled(t)
 					l := of(t, c)
-					until, done := make(chan struct{}), make(chan error)
-					go func() { done <- holder(t.Context(), l, by, until) }()
-					synctest.Wait()
-					time.Sleep(time.Second) // nobody waits
-					go func() { done <- waiterFor(t.Context(), l) }()
-					synctest.Wait()
-					if h, w := stackOf(t, c, "holder"), stackOf(t, c, "waiterFor"); h.Held != 1 || h.Holds != 1 || w.Waiting != 1 || w.Held != 0 || w.Waits != 1 {
-						t.Errorf("while it lasts: %+v, %+v", h, w)
-					}
-					time.Sleep(2 * time.Second)
-					close(until)
-					for range 2 {
-						if err := <-done; err != nil {
-							t.Fatal(err)
+					contended(t, l, l, by, 2*time.Second, func() {
+						h, w := stackOf(t, c, "holder"), stackOf(t, c, "waiterFor")
+						if h.Held != 1 || h.Holds != 1 || w.Waiting != 1 || w.Held != 0 || w.Waits != 1 {
+							t.Errorf("while it lasts: %+v, %+v", h, w)
 						}
-					}
+					})
 					h, w := stackOf(t, c, "holder"), stackOf(t, c, "waiterFor")
-					near := func(d time.Duration) bool { return (d - 2*time.Second).Abs() < 100*time.Millisecond }
 					// A Multi's names are released one by one: a waiter may wait for the next, too. Since when, the release doesn't know: the whole hold counts.
 					again := kind == "multi" && w.Waits <= 3
 					held := near(h.Hold) || again && near(h.Hold-time.Second)
@@ -143,68 +158,50 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 // What waits now is counted down however the wait ends.
 func TestContentionProfileForgetsWaitsThatFail(t *testing.T) {
 	t.Parallel()
-	errEnough := errors.New("enough")
-	ends := map[string]func(t *testing.T, c *lock.Client, cancel func(error)){
-		"WithWait is over": func(*testing.T, *lock.Client, func(error)) { time.Sleep(time.Minute) },
-		"its ctx ends":     func(_ *testing.T, _ *lock.Client, cancel func(error)) { cancel(errEnough) },
-		"the client closes": func(t *testing.T, c *lock.Client, _ func(error)) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if err := c.Close(ctx); err == nil {
-				t.Error("Close, with a lock that is held: no error")
-			}
+	ends := map[string]func(ctx context.Context, c *lock.Client, cancel func()) error{
+		"WithWait is over":  func(context.Context, *lock.Client, func()) error { time.Sleep(time.Minute); return nil },
+		"its ctx ends":      func(_ context.Context, _ *lock.Client, cancel func()) error { cancel(); return nil },
+		"the client closes": func(ctx context.Context, c *lock.Client, _ func()) error { return c.Close(ctx) },
+	}
+	limit := lock.WithWait(30 * time.Second)
+	waits := map[string]func(ctx context.Context, c *lock.Client) error{
+		"mutex": func(ctx context.Context, c *lock.Client) error { return waiterFor(ctx, c.Mutex("a", limit)) },
+		"fair":  func(ctx context.Context, c *lock.Client) error { return waiterFor(ctx, c.FairMutex("a", limit)) },
+		"multi": func(ctx context.Context, c *lock.Client) error {
+			return waiterFor(ctx, c.Multi([]string{"0", "a"}, limit))
 		},
+		"latch": func(ctx context.Context, c *lock.Client) error { return c.Latch("latch", limit).Wait(ctx) },
 	}
 	for how, end := range ends {
-		for _, kind := range []string{"mutex", "fair", "multi", "latch"} {
+		for kind, wait := range waits {
 			t.Run(how+" "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := profiled(t)
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					opts := []lock.LockOption{lock.WithWait(30 * time.Second)}
-					wait := map[string]func() error{
-						"mutex": func() error { return waiterFor(ctx, c.Mutex("a", opts...)) },
-						"fair":  func() error { return waiterFor(ctx, c.FairMutex("a", opts...)) },
-						"multi": func() error { return waiterFor(ctx, c.Multi([]string{"0", "a"}, opts...)) },
-						"latch": func() error { return c.Latch("latch", opts...).Wait(ctx) },
-					}[kind]
-					if _, err := c.Mutex("a").Lock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := c.Latch("latch").TrySetCount(t.Context(), 1); err != nil {
-						t.Fatal(err)
-					}
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					try(t, c.Mutex("a"))
+					must(t, "TrySetCount", second(c.Latch("latch").TrySetCount(t.Context(), 1)))
 					done := make(chan error)
 					for range 3 {
-						go func() { done <- wait() }()
+						go func() { done <- wait(ctx, c) }()
 					}
 					synctest.Wait()
-					waiting := func() (n int64) {
-						for _, s := range c.Contention().Stacks {
-							n += s.Waiting
-						}
-						return n
-					}
-					if n := waiting(); n < 1 || n > 3 {
+					if n := sum(c).Waiting; n < 1 || n > 3 {
 						t.Errorf("%d wait", n)
 					}
-					end(t, c, cancel)
+					soon, stop := context.WithTimeout(t.Context(), time.Second)
+					defer stop()
+					if err := end(soon, c, cancel); (err != nil) != (how == "the client closes") {
+						t.Errorf("%v", err)
+					}
 					for range 3 {
 						if err := <-done; err == nil {
 							t.Error("no error")
 						}
 					}
 					synctest.Wait()
-					var waits int64
-					for _, s := range c.Contention().Stacks {
-						waits += s.Waits
-						if s.Waiting != 0 || s.Waits > 0 && s.Held != 0 || s.Waits > 0 && s.Wait <= 0 && how == "WithWait is over" {
-							t.Errorf("afterwards: %+v", s)
-						}
-					}
-					if waits < 3 {
-						t.Errorf("%d waits; want 3", waits)
+					if all := sum(c); all.Waiting != 0 || all.Waits < 3 || all.Held > 1 || all.Wait <= 0 && how == "WithWait is over" {
+						t.Errorf("afterwards: %+v", all)
 					}
 				})
 			})
@@ -216,44 +213,29 @@ func TestContentionProfileForgetsWaitsThatFail(t *testing.T) {
 func TestContentionProfileOfLeasesThatEndOtherwise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t, lock.WithContentionProfile(1), lock.WithReentrancy(), lock.WithLogger(slog.New(slog.DiscardHandler)))
+		srv := profiledServer(t)
 		c := srv.Client()
-		m := c.Mutex("a")
-		l, err := m.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := m.Lock(l.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		held := func() (n int64) {
-			for _, s := range c.Contention().Stacks {
-				n += s.Held
+		held := func(when string, want int64) {
+			t.Helper()
+			if got := sum(c).Held; got != want {
+				t.Errorf("%s: %d held, want %d", when, got, want)
 			}
-			return n
 		}
-		if held() != 1 {
-			t.Errorf("%d held, want 1: one joined", held())
-		}
-		if err := l.Release(t.Context()); err != nil || held() != 1 {
-			t.Errorf("%v, %d held, want 1: the inner one", err, held())
-		}
+		l := try(t, c.Mutex("a"))
+		inner := enter(t, l.Context(), c.Mutex("a"))
+		held("one joined", 1)
+		free(t, l)
+		held("the inner one is left", 1)
 		srv.Lose("a", lock.CauseMissing)
 		<-inner.Ended()
 		synctest.Wait()
-		if held() != 0 {
-			t.Errorf("%d held after a loss", held())
-		}
-		if all, err := c.Multi([]string{"x", "y"}).Lock(t.Context()); err != nil || held() != 1 {
-			t.Errorf("%v, %d held, want 1: a Multi is one", err, held())
-		} else if srv.Lose("y", lock.CauseMissing); true {
-			<-all.Ended()
-			synctest.Wait()
-			if held() != 0 {
-				t.Errorf("%d held after the loss of a member", held())
-			}
-		}
+		held("lost", 0)
+		all := try(t, c.Multi([]string{"x", "y"}))
+		held("a Multi is one", 1)
+		srv.Lose("y", lock.CauseMissing)
+		<-all.Ended()
+		synctest.Wait()
+		held("a member is lost", 0)
 	})
 }
 
@@ -263,22 +245,8 @@ func TestContentionProfileOfAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := []*lock.Client{profiled(t), profiled(t), profiled(t)}
 		q, err := lock.NewQuorum(clients...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := q.Mutex("a")
-		until, done := make(chan struct{}), make(chan error)
-		go func() { done <- holder(t.Context(), m, "Lock", until) }()
-		synctest.Wait()
-		go func() { done <- waiterFor(t.Context(), m) }()
-		time.Sleep(2 * time.Second)
-		close(until)
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
+		must(t, "NewQuorum", err)
+		contended(t, q.Mutex("a"), q.Mutex("a"), "Lock", 2*time.Second, func() {})
 		h, w := stackOf(t, clients[0], "holder"), stackOf(t, clients[0], "waiterFor")
 		if h.Kind != "quorum" || h.Holds != 1 || h.Hold < 1900*time.Millisecond || h.Hold > 3*time.Second || h.Held != 0 || w.Waits != 1 || w.Wait < 1900*time.Millisecond || w.Waiting != 0 || w.Held != 0 {
 			t.Errorf("%+v, %+v", h, w)
@@ -298,59 +266,28 @@ func TestContentionProfileOfAQuorum(t *testing.T) {
 func TestContentionProfileKnowsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{300 * time.Millisecond, 3 * time.Second} { // the latter is told, not granted
-		t.Run(fmt.Sprint(wait), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				// One release of many wakes all, and doesn't know whom.
-				for range 5 {
-					h, w := holdWhileAnotherWaits(t, redistest.StartFake(t), wait)
-					if w.Waits != 1 || w.Wait < wait || w.Holds != 0 {
-						t.Fatalf("the waiter: %+v", w)
-					}
-					if h.Holds == 1 && h.Hold >= wait {
-						return
-					}
-					t.Logf("the holder: %+v", h)
+		synctest.Test(t, func(t *testing.T) {
+			var h lock.ContentionStack
+			for range 5 { // one release of many wakes all, and doesn't know whom
+				srv := redistest.StartFake(t)
+				here, there := open(t, srv.Client(t), lock.WithContentionProfile(1)), open(t, srv.Client(t), lock.WithContentionProfile(1))
+				contended(t, here.Mutex("job"), there.Mutex("job"), "Lock", wait, func() {})
+				if w := stackOf(t, there, "waiterFor"); w.Waits != 1 || w.Wait < wait || w.Holds != 0 {
+					t.Fatalf("the waiter: %+v", w)
 				}
-				t.Error("no release has found the waiter")
-			})
+				if h = stackOf(t, here, "holder"); h.Holds == 1 && h.Hold >= wait {
+					return
+				}
+			}
+			t.Errorf("no release has found the waiter: %+v", h)
 		})
 	}
-}
-
-// holdWhileAnotherWaits returns the stacks of a hold, and of the wait for it of another client.
-func holdWhileAnotherWaits(t *testing.T, srv *redistest.Fake, wait time.Duration) (h, w lock.ContentionStack) {
-	var clients [2]*lock.Client
-	for i := range clients {
-		c, err := lock.New(srv.Client(t), lock.WithContentionProfile(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { closeSoon(c) })
-		clients[i] = c
-	}
-	const name = "job"
-	until, done := make(chan struct{}), make(chan error)
-	go func() { done <- holder(t.Context(), clients[0].Mutex(name), "Lock", until) }()
-	eventually(t, patience, func() bool { return len(clients[0].Leases()) == 1 && clients[0].Leases()[0].State == lock.StateHeld })
-	go func() { done <- waiterFor(t.Context(), clients[1].Mutex(name)) }()
-	eventually(t, patience, func() bool { return stackOf(t, clients[1], "waiterFor").Waiting == 1 })
-	<-time.After(wait)
-	close(until)
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-	}
-	return stackOf(t, clients[0], "holder"), stackOf(t, clients[1], "waiterFor")
 }
 
 func TestContentionProfileOptions(t *testing.T) {
 	t.Parallel()
 	off := locktest.New(t, lock.WithContentionProfile(0)).Client()
-	if err := cycle(t.Context(), off.Mutex("a")); err != nil {
-		t.Fatal(err)
-	}
+	free(t, try(t, off.Mutex("a")))
 	if got := off.Contention(); got.Rate != 0 || len(got.Stacks)+len(got.Names) != 0 || got.Time.IsZero() {
 		t.Errorf("off: %+v", got)
 	}
