@@ -7,37 +7,25 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/contention"
 )
 
-// What is called for an acquire that doesn't wait, and its release.
-func BenchmarkUncontended(b *testing.B) {
+// What is called for an acquire, and its release.
+func BenchmarkAcquire(b *testing.B) {
 	for _, rate := range []int{0, 100, 10, 1} {
-		b.Run(fmt.Sprint("rate ", rate), func(b *testing.B) {
-			p := contention.New(rate)
-			b.ReportAllocs()
-			for b.Loop() {
-				s := deep(p, 0, 30)
-				s.Granted("a")
-				s.End()
-			}
-		})
-	}
-}
-
-// ... and of one that waits, of which the count of waiters is kept in any case.
-func BenchmarkWaiting(b *testing.B) {
-	for _, rate := range []int{0, 100, 10, 1} {
-		b.Run(fmt.Sprint("rate ", rate), func(b *testing.B) {
-			p := contention.New(rate)
-			b.ReportAllocs()
-			for b.Loop() {
-				s := deep(p, 0, 30)
-				p.Waiters("a", 1)
-				s.WaitStart("a")
-				p.Waiters("a", -1)
-				s.WaitEnd()
-				s.Granted("a")
-				s.End()
-			}
-		})
+		for _, waits := range []bool{false, true} { // the count of waiters is kept in any case
+			b.Run(fmt.Sprint("rate ", rate, ", waits ", waits), func(b *testing.B) {
+				p := contention.New(rate)
+				b.ReportAllocs()
+				for b.Loop() {
+					s := deep(p, 0, 30)
+					if waits {
+						p.Waiters("a", 1)
+						s.WaitStart("a")
+						p.Waiters("a", -1)
+					}
+					s.Granted("a")
+					s.End()
+				}
+			})
+		}
 	}
 }
 

@@ -11,14 +11,22 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/contention"
 )
 
-func named(t *testing.T, s contention.Snapshot, name string) contention.Name {
+func named(t *testing.T, s contention.Snapshot, name string) (found contention.Name) {
 	t.Helper()
 	for _, n := range s.Names {
 		if n.Name == name {
-			return n
+			found = n
 		}
 	}
-	return contention.Name{}
+	return found
+}
+
+// waited has somebody wait for a name.
+func waited(p *contention.Profile, name string, d time.Duration) {
+	s := guilty(p)
+	s.WaitStart(name)
+	time.Sleep(d)
+	s.WaitEnd()
 }
 
 // A hold counts in the window for as long as it was in the window, however long it was.
@@ -67,55 +75,17 @@ func TestNamesOfTheLastMinute(t *testing.T) {
 	})
 }
 
-// Ten busy names are found among a thousand that come once, also if they come last.
-func TestBusyNamesStay(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := contention.New(1)
-		use := func(name string, d time.Duration) {
-			s := guilty(p)
-			s.WaitStart(name)
-			time.Sleep(d)
-			s.Granted(name)
-			s.End()
-		}
-		for i := range 500 {
-			use(fmt.Sprintf("once:%d", i), time.Millisecond)
-		}
-		for i := range 500 {
-			use(fmt.Sprintf("busy:%d", i%10), 10*time.Millisecond)
-			use(fmt.Sprintf("rare:%d", i), time.Millisecond)
-		}
-		s := p.Snapshot()
-		if len(s.Names) > 100 {
-			t.Errorf("%d names", len(s.Names))
-		}
-		for i := range 10 {
-			n := s.Names[i]
-			if n.Name[:5] != "busy:" || n.Waited != time.Second/2 || n.Grants != 50 {
-				t.Errorf("name %d: %+v", i, n)
-			}
-		}
-	})
-}
-
 // A name that is busy from now on gets its place among a hundred that were busier until now, although others come that are not.
 func TestNewlyBusyNameStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := contention.New(1)
-		use := func(name string, d time.Duration) {
-			s := guilty(p)
-			s.WaitStart(name)
-			time.Sleep(d)
-			s.WaitEnd()
-		}
 		for i := range 100 {
-			use(fmt.Sprintf("before:%d", i), 100*time.Millisecond)
+			waited(p, fmt.Sprintf("before:%d", i), 100*time.Millisecond)
 		}
 		for i := range 50 {
-			use("busy", 2*time.Millisecond)
-			use(fmt.Sprintf("rare:%d", i), time.Millisecond)
+			waited(p, "busy", 2*time.Millisecond)
+			waited(p, fmt.Sprintf("rare:%d", i), time.Millisecond)
 		}
 		if n := named(t, p.Snapshot(), "busy"); n.Waited != 100*time.Millisecond {
 			t.Errorf("%+v", n)
@@ -129,10 +99,7 @@ func TestLockThatIsWaitedForNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := contention.New(1)
 		for i := range 100 {
-			s := guilty(p)
-			s.WaitStart(fmt.Sprintf("busy:%02d", i))
-			time.Sleep(100 * time.Millisecond)
-			s.WaitEnd()
+			waited(p, fmt.Sprintf("busy:%02d", i), 100*time.Millisecond)
 		}
 		hot := innocent(p)
 		hot.WaitStart("hot")
@@ -142,9 +109,12 @@ func TestLockThatIsWaitedForNow(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		s := p.Snapshot()
-		if n := s.Names[0]; n.Name != "hot" || n.Group != "orders" || n.Kind != "mutex" || n.Waited != 20010*time.Millisecond || n.LongestWait != n.Waited ||
-			n.Window != s.Time.Sub(s.Start) || n.HeldBy != nil || n.AwaitedBy == nil {
-			t.Errorf("the first is %+v", n)
+		const waited = 20010 * time.Millisecond
+		want := contention.Name{
+			Name: "hot", Group: "orders", Kind: "mutex", Waited: waited, LongestWait: waited, Window: s.Time.Sub(s.Start), AwaitedBy: s.Names[0].AwaitedBy,
+		}
+		if n := s.Names[0]; n != want || n.AwaitedBy == nil {
+			t.Errorf("the first is %+v, want %+v", n, want)
 		}
 		if len(s.Names) != 100 || s.Names[99].Name != "busy:98" {
 			t.Errorf("%d names, the last %+v", len(s.Names), s.Names[len(s.Names)-1])
@@ -153,38 +123,14 @@ func TestLockThatIsWaitedForNow(t *testing.T) {
 			t.Errorf("the second time: %+v; the first time: %+v", again.Names, s.Names)
 		}
 		hot.WaitEnd()
-		if n := p.Snapshot().Names[0]; n.Name != "hot" || n.Waited != s.Names[0].Waited || n.Samples != 1 {
+		if n := p.Snapshot().Names[0]; n.Name != "hot" || n.Waited != waited || n.Samples != 1 {
 			t.Errorf("the first, once the wait has ended, is %+v", n)
 		}
 	})
 }
 
-// What is known of a name and what goes on now are one entry, and its kind is that of its last grant.
-func TestNameThatIsBusyStill(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := contention.New(10)
-		var s *contention.Sample
-		for s == nil {
-			s = p.Sample("orders", "read")
-		}
-		s.Granted("a")
-		time.Sleep(time.Second)
-		s.End()
-		for s = nil; s == nil; {
-			s = p.Sample("orders", "write")
-		}
-		s.WaitStart("a")
-		time.Sleep(2 * time.Second)
-		names := p.Snapshot().Names
-		if len(names) != 1 || names[0].Kind != "read" || names[0].Grants != 10 || names[0].Held != 10*time.Second || names[0].Waited != 20*time.Second ||
-			names[0].LongestWait != 2*time.Second || names[0].Samples != 1 {
-			t.Errorf("%+v", names)
-		}
-	})
-}
-
-// The kind and the group of a name are those of the sampled acquire that holds it, if there is one, and not of the last one that did.
+// The kind and the group of a name are those of the sampled acquire that holds it, if there is one, and not of the last one that did, or of one that waits.
+// What is known of a name and what goes on now are one entry.
 func TestKindOfWhoHoldsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,13 +144,13 @@ func TestKindOfWhoHoldsIt(t *testing.T) {
 			}
 			hold(order[0]).End()
 			last := hold(order[1])
-			waiter := p.Sample("of "+order[0], order[0])
-			waiter.WaitStart("a")
-			time.Sleep(time.Second)
-			waiter.WaitEnd()
-			for _, when := range []string{"while it is held", "afterwards"} {
-				if n := named(t, p.Snapshot(), "a"); n.Kind != order[1] || n.Group != "of "+order[1] {
-					t.Errorf("%s: %s, %s; want %s", when, n.Kind, n.Group, order[1])
+			for i, when := range []string{"while it is held", "afterwards"} {
+				p.Sample("of "+order[0], order[0]).WaitStart("a")
+				time.Sleep(time.Second)
+				names := p.Snapshot().Names
+				if n := names[0]; len(names) != 1 || n.Kind != order[1] || n.Group != "of "+order[1] || n.Grants != 2 || n.Held != 3*time.Second ||
+					n.Waited != []time.Duration{1, 3}[i]*time.Second || n.LongestWait != time.Duration(i+1)*time.Second {
+					t.Errorf("%s: %+v; want %s", when, names, order[1])
 				}
 				last.End()
 			}
@@ -225,22 +171,22 @@ func TestCallSiteThatMakesOthersWait(t *testing.T) {
 			p.Waiters("a", -1)
 			s.End()
 		}
-		by := func() string { return named(t, p.Snapshot(), "a").HeldBy.Frames[0].Function }
-		const pkg = "github.com/lockdog/lockdog/lock/internal/contention_test."
+		check := func(want string) {
+			t.Helper()
+			if got := named(t, p.Snapshot(), "a").HeldBy.Frames[0].Function; !strings.HasSuffix(got, "."+want) {
+				t.Errorf("%s; want %s", got, want)
+			}
+		}
 		for range 100 {
 			hold(guilty, 3*time.Second)
 			hold(innocent, time.Second)
 		}
-		if got := by(); got != pkg+"guilty" {
-			t.Errorf("%s; want guilty", got)
-		}
+		check("guilty")
 		for range 30 {
 			hold(innocent, 3*time.Second)
 			hold(guilty, time.Second)
 		}
-		if got := by(); got != pkg+"innocent" {
-			t.Errorf("%s; want innocent", got)
-		}
+		check("innocent")
 	})
 }
 
@@ -252,12 +198,11 @@ func TestNobodyIsBlamedForAHoldThatNobodyWaitedFor(t *testing.T) {
 		h := guilty(p)
 		h.Granted("a")
 		time.Sleep(time.Second)
-		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
-			t.Errorf("while it lasts: %+v", n)
-		}
-		h.End()
-		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
-			t.Errorf("afterwards: %+v", n)
+		for _, when := range []string{"while it lasts", "afterwards"} {
+			if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
+				t.Errorf("%s: %+v", when, n)
+			}
+			h.End()
 		}
 		innocent(p).Granted("a")
 		p.Waiters("a", 1)

@@ -3,6 +3,7 @@ package contention_test
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -33,19 +34,23 @@ func TestWaitsAndContendedHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := contention.New(1)
 		h, w := guilty(p), innocent(p)
-		h.Granted("a", "b")
-		time.Sleep(time.Second) // alone
-		s := find(t, p.Snapshot(), "guilty")
-		if s.Holds != 0 || s.Hold != 0 || s.Held != 1 {
-			t.Errorf("a hold that nobody waits for: %+v", s)
+		is := func(when string, holder, waiter contention.Stack) {
+			t.Helper()
+			for function, want := range map[string]contention.Stack{"guilty": holder, "innocent": waiter} {
+				got := find(t, p.Snapshot(), function)
+				want.Frames, want.Group, want.Kind = got.Frames, got.Group, got.Kind
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %s: %+v, want %+v", when, function, got, want)
+				}
+			}
 		}
+		h.Granted("a", "b")
+		time.Sleep(time.Second)
+		is("alone", contention.Stack{Held: 1}, contention.Stack{})
 		w.WaitStart("b")
 		p.Waiters("b", 1)
 		time.Sleep(2 * time.Second)
-		s, ws := find(t, p.Snapshot(), "guilty"), find(t, p.Snapshot(), "innocent")
-		if s.Holds != 1 || s.Hold != 2*time.Second || ws.Waits != 1 || ws.Wait != 2*time.Second || ws.Waiting != 1 {
-			t.Errorf("while it lasts: %+v, %+v", s, ws)
-		}
+		is("while it lasts", contention.Stack{Held: 1, Holds: 1, Hold: 2 * time.Second}, contention.Stack{Waiting: 1, Waits: 1, Wait: 2 * time.Second})
 		p.Waiters("a", 1) // and another, which isn't sampled, for the other name
 		time.Sleep(time.Second)
 		p.Waiters("b", -1)
@@ -56,33 +61,23 @@ func TestWaitsAndContendedHolds(t *testing.T) {
 		h.End()
 		h.End()
 		w.WaitEnd()
-		s, ws = find(t, p.Snapshot(), "guilty"), find(t, p.Snapshot(), "innocent")
-		if s.Holds != 1 || s.Hold != 4*time.Second || s.Held != 0 || s.Group != "orders" || s.Kind != "mutex" {
-			t.Errorf("held for 4 s while others waited: %+v", s)
-		}
-		if ws.Waits != 1 || ws.Wait != 3*time.Second || ws.Waiting != 0 || ws.Holds != 0 {
-			t.Errorf("waited for 3 s, in vain: %+v", ws)
-		}
-	})
-}
+		is("afterwards", contention.Stack{Holds: 1, Hold: 4 * time.Second}, contention.Stack{Waits: 1, Wait: 3 * time.Second})
 
-func TestWaitThatEndsInAGrant(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := contention.New(1)
-		s := guilty(p)
-		s.WaitStart("a")
+		if got := find(t, p.Snapshot(), "guilty"); got.Group != "orders" || got.Kind != "mutex" {
+			t.Errorf("%+v", got)
+		}
+
+		p = contention.New(1)
+		w = innocent(p)
+		w.WaitStart("a")
 		p.Waiters("a", 2)
 		time.Sleep(time.Second)
 		p.Waiters("a", -1)
-		s.Granted("a") // the other one waits still
+		w.Granted("a") // the other one waits still
 		time.Sleep(time.Second)
-		s.WaitEnd()
-		s.End()
-		got := find(t, p.Snapshot(), "guilty")
-		if got.Waits != 1 || got.Wait != time.Second || got.Holds != 1 || got.Hold != time.Second || got.Waiting != 0 || got.Held != 0 {
-			t.Errorf("%+v", got)
-		}
+		w.WaitEnd()
+		w.End()
+		is("granted", contention.Stack{}, contention.Stack{Waits: 1, Wait: time.Second, Holds: 1, Hold: time.Second})
 	})
 }
 
@@ -112,28 +107,22 @@ func TestOthersWaitElsewhere(t *testing.T) {
 // A choice by turns would always, or never, look at the same one of two acquires that take turns.
 func TestChoiceIsRandomAndScaled(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, choiceIsRandomAndScaled) // no time passes, so the rate isn't adapted
-}
-
-func choiceIsRandomAndScaled(t *testing.T) {
-	const rate, n = 20, 50_000
-	p := contention.New(rate)
-	for range n {
-		for i, s := range []*contention.Sample{guilty(p), innocent(p)} {
-			s.WaitStart([]string{"a", "b"}[i])
-			s.WaitEnd()
+	synctest.Test(t, func(t *testing.T) { // no time passes, so the rate isn't adapted
+		const rate, n = 20, 50_000
+		p := contention.New(rate)
+		for range n {
+			for i, s := range []*contention.Sample{guilty(p), innocent(p)} {
+				s.WaitStart([]string{"a", "b"}[i])
+				s.WaitEnd()
+			}
 		}
-	}
-	for _, f := range []string{"guilty", "innocent"} {
-		got := find(t, p.Snapshot(), f).Waits
-		// A binomial's deviation is sqrt(n * rate) or less, once scaled.
-		if off := math.Abs(float64(got - n)); off > 6*math.Sqrt(n*rate) {
-			t.Errorf("%s: %d waits; want about %d", f, got, n)
+		for _, f := range []string{"guilty", "innocent"} {
+			// A binomial's deviation is sqrt(n * rate) or less, once scaled.
+			if got := find(t, p.Snapshot(), f).Waits; math.Abs(float64(got-n)) > 6*math.Sqrt(n*rate) || got%rate != 0 {
+				t.Errorf("%s: %d waits; want about %d, scaled by %d", f, got, n, rate)
+			}
 		}
-		if got%rate != 0 {
-			t.Errorf("%d isn't scaled by %d", got, rate)
-		}
-	}
+	})
 }
 
 // Many acquires a second are sampled less often, and the figures stay right: of ten times as many acquires, about as many are sampled. When there are

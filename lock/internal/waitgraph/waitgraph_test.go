@@ -2,7 +2,6 @@ package waitgraph_test
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,29 +38,27 @@ func TestEncode_IsDecoded(t *testing.T) {
 func TestEncode_IsBounded(t *testing.T) {
 	t.Parallel()
 	w := some[1]
-	for i := range 2 * waitgraph.MaxHolds {
-		w.Holds = append(w.Holds, waitgraph.Hold{Name: "n", Kind: "mutex", Owner: fmt.Sprint(i), Token: 1})
+	// encoded is what is left of many waits with so many leases.
+	encoded := func(name, owner string) (text string, waits []waitgraph.Wait) {
+		hold := waitgraph.Hold{Name: name, Kind: "mutex", Owner: owner, Token: 1}
+		w.Holds = slices.Repeat([]waitgraph.Hold{hold}, 2*waitgraph.MaxHolds)
+		text = waitgraph.Encode(slices.Repeat([]waitgraph.Wait{w}, 2*waitgraph.MaxWaits))
+		waits, err := waitgraph.Decode(text)
+		if err != nil || len(waits) == 0 || len(waits[0].Holds) != waitgraph.MaxHolds {
+			t.Fatalf("%d waits, %v", len(waits), err)
+		}
+		return text, waits
 	}
-	many := slices.Repeat([]waitgraph.Wait{w}, 2*waitgraph.MaxWaits)
-	got, err := waitgraph.Decode(waitgraph.Encode(many))
-	if err != nil || len(got) != waitgraph.MaxWaits || len(got[0].Holds) != waitgraph.MaxHolds {
-		t.Errorf("%d waits, %v", len(got), err)
+	if _, got := encoded("n", "o"); len(got) != waitgraph.MaxWaits {
+		t.Errorf("%d waits", len(got))
 	}
-
 	// Long names may take more room than a text has: then there are fewer waits, and not one text that nobody reads.
-	for i := range w.Holds {
-		w.Holds[i].Name, w.Holds[i].Owner = strings.Repeat("\x01", 1024), strings.Repeat("\x02", 512)
+	long, longer := strings.Repeat("\x02", 512), strings.Repeat("\x01", 1024)
+	if text, got := encoded(longer, long); len(got) != 1 {
+		t.Errorf("%d bytes: %d waits", len(text), len(got))
 	}
-	text := waitgraph.Encode(slices.Repeat([]waitgraph.Wait{w}, waitgraph.MaxWaits))
-	if got, err := waitgraph.Decode(text); err != nil || len(got) != 1 {
-		t.Errorf("%d bytes: %d waits, %v", len(text), len(got), err)
-	}
-	for i := range w.Holds {
-		w.Holds[i].Name = "n"
-	}
-	text = waitgraph.Encode(slices.Repeat([]waitgraph.Wait{w}, waitgraph.MaxWaits))
-	if got, err := waitgraph.Decode(text); err != nil || len(got) < 4 || len(text) > 1<<18 || len(text) < 1<<17 {
-		t.Errorf("%d bytes: %d waits, %v", len(text), len(got), err)
+	if text, got := encoded("n", long); len(got) < 4 || len(text) > 1<<18 || len(text) < 1<<17 {
+		t.Errorf("%d bytes: %d waits", len(text), len(got))
 	}
 
 	// Longer names in the first wait fill the text to the byte, or by so much too much that the last wait is left out.
