@@ -57,17 +57,32 @@ func composite(t *testing.T, c *lock.Client) *lock.CompositeInfo {
 	return all[0].Composite
 }
 
-func TestCompositeInfo_Quorum(t *testing.T) {
+// wantComposite checks the state of the client's composite, and those of its members.
+func wantComposite(t *testing.T, c *lock.Client, state lock.LeaseState, members string) *lock.CompositeInfo {
+	t.Helper()
+	of := composite(t, c)
+	held := strings.Count(members, "held")
+	if of.State != state || states(of) != members || of.Held() != held && state != lock.StateLost {
+		t.Errorf("%s: %s, %d held; want %s: %s: %+v", of.State, states(of), of.Held(), state, members, of)
+	}
+	return of
+}
+
+// tripleInBubble runs a test with a triple, in a bubble.
+func tripleInBubble(t *testing.T, test func(t *testing.T, r *triple)) {
+	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithLease(9*time.Second))
+	synctest.Test(t, func(t *testing.T) { test(t, newTriple(t, lock.WithLease(9*time.Second))) })
+}
+
+func TestCompositeInfo_Quorum(t *testing.T) {
+	tripleInBubble(t, func(t *testing.T, r *triple) {
 		r.down[2].Store(true)
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		c := composite(t, r.clients[0])
-		if c.Name != "job" || c.Kind != "quorum" || c.Need != 2 || c.Held() != 2 || c.State != lock.StateHeld || c.LastError != nil || c.Owner != l.Owner() ||
-			c.Token != l.Token() || !c.Deadline.Equal(l.Deadline()) || c.Node != "" || states(c) != "held held absent" {
+		c := wantComposite(t, r.clients[0], lock.StateHeld, "held held absent")
+		if c.Name != "job" || c.Kind != "quorum" || c.Need != 2 || c.LastError != nil || c.Owner != l.Owner() || c.Token != l.Token() || !c.Deadline.Equal(l.Deadline()) || c.Node != "" {
 			t.Errorf("without the third node: %+v", c)
 		}
 		for i, m := range c.Members {
@@ -85,19 +100,19 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 		r.down[1].Store(true)
 		began := time.Now()
 		time.Sleep(5 * time.Second)
-		c = composite(t, r.clients[0])
+		c = wantComposite(t, r.clients[0], lock.StateHeld, "held held absent")
+		mustMatch(t, c.LastError, errReset)
 		m := c.Members[1]
-		if c.State != lock.StateHeld || !errors.Is(c.LastError, errReset) || !strings.Contains(c.LastError.Error(), "at "+r.servers[1].Addr()+": ") ||
-			!errors.Is(m.LastError, errReset) || !c.FailingSince.Equal(m.FailingSince) || !m.FailingSince.After(began) || m.ErrorAt.Before(m.FailingSince) || c.Members[0].LastError != nil {
+		if !strings.Contains(c.LastError.Error(), "at "+r.servers[1].Addr()+": ") || !errors.Is(m.LastError, errReset) || !c.FailingSince.Equal(m.FailingSince) ||
+			!m.FailingSince.After(began) || m.ErrorAt.Before(m.FailingSince) || c.Members[0].LastError != nil {
 			t.Errorf("while it fails at one more: %+v", c)
 		}
 
 		<-l.Ended()
 		synctest.Wait()
-		c = composite(t, r.clients[0])
-		if c.State != lock.StateLost || !errors.Is(c.LastError, lock.ErrLost) || c.Held() != 1 || states(c) != "canceled lost absent" {
-			t.Errorf("lost: %s, %+v", states(c), c)
-		}
+		c = wantComposite(t, r.clients[0], lock.StateLost, "canceled lost absent")
+		mustMatch(t, c.LastError, lock.ErrLost)
+		mustBe(t, "held", c.Held(), 1)
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 		ended := r.clients[1].Recent()[0]
 		want := lock.EndedComposite{ID: c.ID, Name: "job", Need: 2, Members: 3, End: "lost"}
@@ -109,17 +124,13 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 
 // A Quorum that loses one node is held on, and says so of that member's end.
 func TestEndedComposite_HeldOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithLease(9*time.Second))
+	tripleInBubble(t, func(t *testing.T, r *triple) {
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second) // so that all nodes are in
 		del(t, r.servers[0], "job")
 		time.Sleep(5 * time.Second)
-		c := composite(t, r.clients[1])
-		if c.State != lock.StateHeld || c.Held() != 2 || states(c) != "lost held held" || !errors.Is(c.Members[0].LastError, lock.ErrLost) {
-			t.Errorf("%s, %+v", states(c), c)
-		}
+		c := wantComposite(t, r.clients[1], lock.StateHeld, "lost held held")
+		mustMatch(t, c.Members[0].LastError, lock.ErrLost)
 		if e := r.clients[0].Recent()[0]; e.End != "lost" || e.Composite.End != "" || e.Composite.ID != c.ID {
 			t.Errorf("the end: %+v, %+v", e, e.Composite)
 		}
@@ -128,34 +139,27 @@ func TestEndedComposite_HeldOn(t *testing.T) {
 		}
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 		synctest.Wait()
-		first, second := r.clients[1].Recent()[0].Composite.End, r.clients[2].Recent()[0].Composite.End
-		if first != "lost" || second != "lost" {
-			t.Errorf("gone when it was released: %q, %q", first, second)
+		for _, c := range r.clients[1:] {
+			mustBe(t, "gone when it was released", c.Recent()[0].Composite.End, "lost")
 		}
 	})
 }
 
 // While it is released, nothing is missing.
 func TestCompositeInfo_Releasing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithLease(9*time.Second))
+	tripleInBubble(t, func(t *testing.T, r *triple) {
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second)
 		r.down[2].Store(true)
 		free(t, l)
-		c := composite(t, r.clients[2])
-		if all := r.clients[2].Leases(); all[0].State != lock.StateReleasing || c.State != lock.StateReleasing {
-			t.Errorf("%+v, %+v", all, c)
-		}
+		mustBe(t, "the lease's state", r.clients[2].Leases()[0].State, lock.StateReleasing)
+		mustBe(t, "the composite's state", composite(t, r.clients[2]).State, lock.StateReleasing)
 		time.Sleep(9 * time.Second) // until it gives up
 	})
 }
 
 func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithLease(9*time.Second))
+	tripleInBubble(t, func(t *testing.T, r *triple) {
 		for _, s := range r.servers {
 			rdb := s.Client(t)
 			must(t, "HSET", rdb.HSet(t.Context(), "job", "java:1", 1).Err())
@@ -169,22 +173,24 @@ func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
 		began := time.Now()
 		waiter := begin(ctx, r.Mutex("job"))
 		time.Sleep(time.Second)
-		of := func() lock.LeaseInfo { return r.clients[2].Leases()[0] }
-		info := of()
-		c := info.Composite
-		if c == nil || c.State != lock.StateWaiting || c.Need != 2 || c.WaitsFor != "java:1" || states(c) != "waiting waiting waiting" || c.LastError != nil || info.Node != r.servers[2].Addr() {
-			t.Fatalf("it waits: %+v of %+v", info, c)
+		const all = "waiting waiting waiting"
+		third := r.clients[2]
+		c := wantComposite(t, third, lock.StateWaiting, all)
+		if c.Need != 2 || c.WaitsFor != "java:1" || c.LastError != nil || third.Leases()[0].Node != r.servers[2].Addr() {
+			t.Fatalf("it waits: %+v", c)
 		}
 		r.down[2].Store(true)
 		time.Sleep(10 * time.Second)
-		info = of()
-		if c = info.Composite; c.LastError != nil || !errors.Is(info.LastError, errReset) || !errors.Is(c.Members[2].LastError, errReset) || c.Members[0].LastError != nil {
-			t.Errorf("one node fails: %+v of %+v", info, c)
+		c = wantComposite(t, third, lock.StateWaiting, all)
+		mustMatch(t, third.Leases()[0].LastError, errReset)
+		mustMatch(t, c.Members[2].LastError, errReset)
+		if c.LastError != nil || c.Members[0].LastError != nil {
+			t.Errorf("one node fails: %+v", c)
 		}
 		r.down[1].Store(true)
 		time.Sleep(5 * time.Second)
-		info = of()
-		if c = info.Composite; !errors.Is(c.LastError, errReset) || c.FailingSince.Sub(began) < 11*time.Second || !c.Members[2].FailingSince.Before(c.FailingSince) {
+		c = wantComposite(t, third, lock.StateWaiting, all)
+		if !errors.Is(c.LastError, errReset) || c.FailingSince.Sub(began) < 11*time.Second || !c.Members[2].FailingSince.Before(c.FailingSince) {
 			t.Errorf("two nodes fail: %+v", c)
 		}
 		leave()
@@ -202,23 +208,18 @@ func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 		next := begin(t.Context(), c.Multi([]string{"a", "b", "c"}))
 		time.Sleep(time.Second)
 		all := c.Leases()
-		if len(all) != 2 || all[0].Composite == nil || all[0].Composite != all[1].Composite {
-			t.Fatalf("%+v", all)
-		}
-		of := all[0].Composite
-		if of.Name != "a,b,c" || of.Kind != "multi" || of.State != lock.StateWaiting || of.WaitsFor != held.Owner() || of.Need != 3 || of.Held() != 1 || states(of) != "held waiting absent" {
-			t.Errorf("it waits: %s, %+v", states(of), of)
+		of := wantComposite(t, c, lock.StateWaiting, "held waiting absent")
+		if len(all) != 2 || all[0].Composite != all[1].Composite || of.Name != "a,b,c" || of.Kind != "multi" || of.WaitsFor != held.Owner() || of.Need != 3 {
+			t.Errorf("it waits: %+v: %+v", all, of)
 		}
 		free(t, held)
 		l := granted(t, next)
-		if of = composite(t, c); of.State != lock.StateHeld || of.Held() != 3 || !of.Deadline.Equal(l.Deadline()) {
+		if of = wantComposite(t, c, lock.StateHeld, "held held held"); !of.Deadline.Equal(l.Deadline()) {
 			t.Errorf("it is held: %+v", of)
 		}
 		del(t, srv, "b")
 		time.Sleep(5 * time.Second)
-		if of = composite(t, c); of.State != lock.StateLost || states(of) != "canceled lost canceled" {
-			t.Errorf("lost: %s, %+v", states(of), of)
-		}
+		wantComposite(t, c, lock.StateLost, "canceled lost canceled")
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 	})
 }

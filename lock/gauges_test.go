@@ -2,9 +2,9 @@ package lock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,70 +47,55 @@ func TestGrantByMessageUsesNoMarginUp(t *testing.T) {
 // Two clients of one process report to one MeterProvider, and don't hide each other: whichever was made last.
 func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 	t.Parallel()
-	for name, order := range map[string][2]int{"first": {0, 1}, "second": {1, 0}} {
-		t.Run(name+" client in trouble", func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				srv := redistest.StartFake(t)
-				s := newScope(t)
-				var clients [2]*lock.Client
-				var wires [2]*wireTap
-				for i := range clients {
-					rdb, wire := throughProxy(t, srv)
-					clients[i], wires[i] = s.open(t, rdb, lock.WithLease(6*time.Second)), wire
+	for _, first := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			s := newScope(t)
+			var clients [2]*lock.Client
+			var wires [2]*wireTap
+			for i := range clients {
+				rdb, wire := throughProxy(t, srv)
+				clients[i], wires[i] = s.open(t, rdb, lock.WithLease(6*time.Second)), wire
+			}
+			bad, good, wire := clients[first], clients[1-first], wires[first]
+			gauge := func(m telemetry.Metric, want float64) {
+				t.Helper()
+				if got := s.sum(t, m); math.Abs(got-want) > 1e-6 {
+					t.Errorf("%s of client %d in trouble: %v, want %v", m.Name, first, got, want)
 				}
-				bad, good := clients[order[0]], clients[order[1]]
-				wire := wires[order[0]]
-				gauge := func(m telemetry.Metric) float64 { return s.sum(t, m) }
+			}
+			connected := func(want float64) {
+				t.Helper()
+				eventually(t, patience, func() bool {
+					return s.series(t, telemetry.MetricPubSubConnected)[""] == want && s.sum(t, telemetry.MetricFailing) == 1-want
+				})
+			}
 
-				elder := try(t, bad.Mutex("job:1"))
-				aged := time.Now()
-				eventually(t, patience, func() bool { return time.Since(aged) > 100*time.Millisecond })
-				younger := try(t, good.Mutex("job:2"))
-				if age := gauge(telemetry.MetricOldestAge); age < 0.1 {
-					t.Errorf("the oldest lock is %v s old, want that of the elder, 0.1 at least", age)
-				}
-				if n := gauge(telemetry.MetricHeld); n != 2 {
-					t.Errorf("%v held, want 2", n)
-				}
-				connected := func(want float64) {
-					t.Helper()
-					eventually(t, patience, func() bool {
-						return s.series(t, telemetry.MetricPubSubConnected)[""] == want && gauge(telemetry.MetricFailing) == 1-want
-					})
-				}
-				connected(1)
+			elder := try(t, bad.Mutex("job:1"))
+			time.Sleep(time.Second)
+			younger := try(t, good.Mutex("job:2"))
+			gauge(telemetry.MetricOldestAge, 1)
+			gauge(telemetry.MetricHeld, 2)
+			connected(1)
 
-				// The server can't be reached any more from one of them.
-				wire.proxy.Refuse(t)
-				wire.proxy.CutAll()
-				connected(0)
-				if err := younger.Err(); err != nil {
-					t.Errorf("the other client's lease: %v", err)
-				}
-				wire.proxy.Accept(t)
-				connected(1)
+			// The server can't be reached any more from one of them.
+			wire.proxy.Refuse(t)
+			wire.proxy.CutAll()
+			connected(0)
+			must(t, "the other client's lease", younger.Err())
+			wire.proxy.Accept(t)
+			connected(1)
 
-				free(t, elder)
-				if age, since := gauge(telemetry.MetricOldestAge), time.Since(aged).Seconds(); age <= 0 || age > since-0.1 {
-					t.Errorf("the oldest lock is %v s old, want that of the younger, which was taken %v s ago at most", age, since-0.1)
-				}
-				free(t, younger)
-				if err := bad.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-				l := try(t, good.Mutex("job:3"))
-				if n := len(s.series(t, telemetry.MetricOldestAge)); n != 1 {
-					t.Errorf("after the Close of one client %d series, want the other's", n)
-				}
-				free(t, l)
-				if err := good.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-				if n := len(s.series(t, telemetry.MetricOldestAge)); n != 0 {
-					t.Errorf("%d series of closed clients", n)
-				}
-			})
+			before := s.sum(t, telemetry.MetricOldestAge)
+			free(t, elder)
+			gauge(telemetry.MetricOldestAge, before-1)
+			free(t, younger)
+			must(t, "Close", bad.Close(t.Context()))
+			l := try(t, good.Mutex("job:3"))
+			mustBe(t, "series", len(s.series(t, telemetry.MetricOldestAge)), 1)
+			free(t, l)
+			must(t, "Close", good.Close(t.Context()))
+			mustBe(t, "series", len(s.series(t, telemetry.MetricOldestAge)), 0)
 		})
 	}
 }
@@ -124,67 +109,51 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithReentrancy())
 		foreign := newScope(t).open(t, rdb)
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		metrics := []telemetry.Metric{
-			telemetry.MetricAcquisitions, telemetry.MetricAcquireDuration, telemetry.MetricReleases, telemetry.MetricReleaseDuration,
-			telemetry.MetricLosses, telemetry.MetricCancellations, telemetry.MetricHoldDuration, telemetry.MetricErrors,
-		}
 		look := func() map[string]float64 {
 			all := map[string]float64{}
-			for _, m := range metrics {
+			for _, m := range []telemetry.Metric{
+				telemetry.MetricAcquisitions, telemetry.MetricAcquireDuration, telemetry.MetricReleases, telemetry.MetricReleaseDuration,
+				telemetry.MetricLosses, telemetry.MetricCancellations, telemetry.MetricHoldDuration, telemetry.MetricErrors,
+			} {
 				for set, v := range s.series(t, m) {
-					all[m.Name+" "+set] = v
+					all[strings.TrimPrefix(m.Name, "lockdog.")+" "+strings.ReplaceAll(set, "lockdog.", "")] = v
 				}
 			}
 			return all
 		}
-		// counts checks that fn raises these series by one and no others. All are of group g. What tells of a loss follows on
-		// Lease.Ended in a moment.
+		// counts checks that fn raises these series by one and no others. All are of group g.
 		counts := func(what string, fn func(), want ...string) {
 			t.Helper()
 			before := look()
 			fn()
-			var wrong []string
-			right := func() bool {
-				after, unseen := look(), slices.Clone(want)
-				wrong = nil
-				for key, v := range after {
-					wanted := 0.0
-					if i := slices.Index(unseen, key); i >= 0 {
-						wanted, unseen = 1, slices.Delete(unseen, i, i+1)
-					}
-					if got := v - before[key]; got != wanted {
-						wrong = append(wrong, fmt.Sprintf("%s rose by %v, want %v", key, got, wanted))
-					}
+			synctest.Wait() // what tells of a loss follows on Lease.Ended in a moment
+			rose := []string{}
+			for key, v := range look() {
+				if n := v - before[key]; n == 1 {
+					rose = append(rose, key)
+				} else if n != 0 {
+					t.Errorf("%s: %s rose by %v", what, key, n)
 				}
-				for _, key := range unseen {
-					wrong = append(wrong, "no "+key)
-				}
-				return len(wrong) == 0
 			}
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for deadline := time.Now().Add(patience); !right() && time.Now().Before(deadline); {
-				<-tick.C
-			}
-			for _, w := range wrong {
-				t.Errorf("%s: %s", what, w)
+			slices.Sort(rose)
+			slices.Sort(want)
+			if !slices.Equal(rose, want) {
+				t.Errorf("%s: what rose is\n%q, want\n%q", what, rose, want)
 			}
 		}
-		acquired := []string{"lockdog.acquisitions lockdog.group=g,lockdog.outcome=acquired", "lockdog.acquire.duration lockdog.group=g,lockdog.outcome=acquired"}
+		const held = "hold.duration group=g"
+		acquired := []string{"acquisitions group=g,outcome=acquired", "acquire.duration group=g,outcome=acquired"}
 		failed := func(outcome string, more ...string) []string {
-			return append(more, "lockdog.acquisitions lockdog.group=g,lockdog.outcome="+outcome, "lockdog.acquire.duration lockdog.group=g,lockdog.outcome=failed")
+			return append(more, "acquisitions group=g,outcome="+outcome, "acquire.duration group=g,outcome=failed")
 		}
 		released := func(outcome string, more ...string) []string {
-			return append(more, "lockdog.releases lockdog.group=g,lockdog.outcome="+outcome, "lockdog.release.duration lockdog.group=g",
-				"lockdog.hold.duration lockdog.group=g")
+			return append(more, "releases group=g,outcome="+outcome, "release.duration group=g", held)
 		}
 		m := c.Mutex("g:1")
 
 		var l, inner *lock.Lease
 		counts("TryLock", func() { l = try(t, m) }, acquired...)
-		counts("re-entry", func() { inner, _ = m.TryLock(l.Context()) }, "lockdog.acquisitions lockdog.group=g,lockdog.outcome=reentered")
+		counts("re-entry", func() { inner, _ = m.TryLock(l.Context()) }, "acquisitions group=g,outcome=reentered")
 		counts("TryLock of a held lock", func() { _, _ = m.TryLock(t.Context()) }, failed("held")...)
 		counts("Lock WithWait over", func() { _, _ = c.Mutex("g:1", lock.WithWait(30*time.Millisecond)).Lock(t.Context()) }, failed("timeout")...)
 		counts("Lock with a ctx that is canceled", func() {
@@ -205,51 +174,42 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		counts("bad name", func() { _, _ = c.Mutex("").TryLock(t.Context()) })
 		counts("key of another type", func() {
 			rdb.Set(t.Context(), "g:string", "x", 0)
-			_, err := c.Mutex("g:string").TryLock(t.Context())
-			mustMatch(t, err, lock.ErrInvalid)
-		}, failed("error", "lockdog.errors error.type=_OTHER,lockdog.operation=acquire")...)
+			mustMatch(t, second(c.Mutex("g:string").TryLock(t.Context())), lock.ErrInvalid)
+		}, failed("error", "errors error.type=_OTHER,operation=acquire")...)
 		counts("deadlock", func() {
 			l := try(t, foreign.Mutex("g:2"))
-			_, err := foreign.Mutex("g:2").TryLock(l.Context())
-			mustMatch(t, err, lock.ErrDeadlock)
+			mustMatch(t, second(foreign.Mutex("g:2").TryLock(l.Context())), lock.ErrDeadlock)
 			free(t, l)
 		}) // of another scope: nothing here
 
 		counts("fixed lease overrun", func() {
 			mustBeLost(t, try(t, c.Mutex("g:3", lock.WithFixedLease(time.Second))), lock.CauseExpired)
-		}, append([]string{"lockdog.losses lockdog.cause=expired,lockdog.group=g", "lockdog.hold.duration lockdog.group=g"}, acquired...)...)
+		}, append(acquired, "losses cause=expired,group=g", held)...)
 		counts("release of a missing lock", func() {
 			l := try(t, m)
 			rdb.Del(t.Context(), "g:1")
 			mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-		}, append(released("lost", "lockdog.losses lockdog.cause=missing,lockdog.group=g"), acquired...)...)
+		}, append(released("lost", "losses cause=missing,group=g"), acquired...)...)
 		counts("forced unlock", func() {
 			l := try(t, m)
-			if _, err := foreign.Mutex("g:1").ForceUnlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, "ForceUnlock", second(foreign.Mutex("g:1").ForceUnlock(t.Context())))
 			mustBeLost(t, l, lock.CauseForced)
-		}, append([]string{"lockdog.losses lockdog.cause=forced,lockdog.group=g", "lockdog.hold.duration lockdog.group=g"}, acquired...)...)
+		}, append(acquired, "losses cause=forced,group=g", held)...)
 		counts("canceled, then released", func() {
 			ctx, cancel := context.WithCancel(t.Context())
-			l, err := m.Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := enter(t, ctx, m)
 			cancel()
 			_ = mustBeCanceled(t, l, lock.ReasonContext)
 			free(t, l)
-		}, append(released("released", "lockdog.cancellations lockdog.group=g,lockdog.reason=context"), acquired...)...)
+		}, append(released("released", "cancellations group=g,reason=context"), acquired...)...)
 		counts("Close", func() {
 			try(t, m)
-			if err := c.Close(ended); !errors.Is(err, context.Canceled) {
-				t.Errorf("Close: %v", err)
-			}
-		}, append([]string{"lockdog.cancellations lockdog.group=g,lockdog.reason=closed", "lockdog.hold.duration lockdog.group=g"}, acquired...)...)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			mustMatch(t, c.Close(ended), context.Canceled)
+		}, append(acquired, "cancellations group=g,reason=closed", held)...)
 		for _, gauge := range []telemetry.Metric{telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricWatchdogLeases} {
-			if n := s.sum(t, gauge); n != 0 {
-				t.Errorf("%s is %v at the end, want 0", gauge.Name, n)
-			}
+			mustBe(t, gauge.Name, s.sum(t, gauge), 0.0)
 		}
 	})
 }

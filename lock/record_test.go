@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,39 +50,30 @@ func TestWholeIsCountedOnce(t *testing.T) {
 			return open(t, redistest.StartFake(t).Client(t), s.options()...).Multi([]string{"job:1", "kiosk:1", "zoo:1"})
 		},
 	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newScope(t)
-				m := make(t, s)
-				l := try(t, m)
-				if _, err := m.TryLock(context.Background()); err == nil {
-					t.Fatal("it was had twice")
-				}
-				next := begin(context.Background(), m)
-				time.Sleep(2 * wholeLease)
-				s.counted(t, "held and waited for", map[string]float64{
-					"lockdog.held": 1, "lockdog.acquire.waiting": 1, "lockdog.acquisitions": 2, "lockdog.acquire.duration": 2, "lockdog.releases": 0,
-				})
-				if n := s.sum(t, telemetry.MetricOldestAge); n != (2 * wholeLease).Seconds() {
-					t.Errorf("the oldest is held for %v s", n)
-				}
-				free(t, l)
-				free(t, granted(t, next))
-				synctest.Wait()
-				s.counted(t, "released", map[string]float64{
-					"lockdog.held": 0, "lockdog.acquire.waiting": 0, "lockdog.acquisitions": 3, "lockdog.acquire.duration": 3, "lockdog.releases": 2,
-					"lockdog.release.duration": 2, "lockdog.hold.duration": 2, "lockdog.losses": 0, "lockdog.cancellations": 0, "lockdog.members.lost": 0,
-				})
-				for _, metric := range []telemetry.Metric{telemetry.MetricAcquisitions, telemetry.MetricHoldDuration, telemetry.MetricReleases} {
-					if n := s.sum(t, metric, "lockdog.group=job"); n != s.sum(t, metric) {
-						t.Errorf("%s: %v", metric.Name, s.series(t, metric))
-					}
-				}
-				if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed"); n < 2*5 { // of a majority, in six intervals
-					t.Errorf("%v renewals, want those of all members", n)
-				}
+		synctest.Test(t, func(t *testing.T) {
+			s := newScope(t)
+			m := make(t, s)
+			l := try(t, m)
+			mustMatch(t, second(m.TryLock(context.Background())), lock.ErrHeld)
+			next := begin(context.Background(), m)
+			time.Sleep(2 * wholeLease)
+			s.counted(t, kind+", held and waited for", map[string]float64{
+				"lockdog.held": 1, "lockdog.acquire.waiting": 1, "lockdog.acquisitions": 2, "lockdog.acquire.duration": 2, "lockdog.releases": 0,
+				"lockdog.hold.oldest.age": (2 * wholeLease).Seconds(),
 			})
+			free(t, l)
+			free(t, granted(t, next))
+			synctest.Wait()
+			s.counted(t, kind+", released", map[string]float64{
+				"lockdog.held": 0, "lockdog.acquire.waiting": 0, "lockdog.acquisitions": 3, "lockdog.acquire.duration": 3, "lockdog.releases": 2,
+				"lockdog.release.duration": 2, "lockdog.hold.duration": 2, "lockdog.losses": 0, "lockdog.cancellations": 0, "lockdog.members.lost": 0,
+			})
+			for _, metric := range []telemetry.Metric{telemetry.MetricAcquisitions, telemetry.MetricHoldDuration, telemetry.MetricReleases} {
+				mustBe(t, metric.Name, s.sum(t, metric, "lockdog.group=job"), s.sum(t, metric))
+			}
+			if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed"); n < 2*5 { // of a majority, in six intervals
+				t.Errorf("%s: %v renewals, want those of all members", kind, n)
+			}
 		})
 	}
 }
@@ -109,9 +101,7 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 		s.counted(t, "without a node", map[string]float64{
 			"lockdog.losses": 0, "lockdog.members.lost": 1, "lockdog.held": 1, "lockdog.cancellations": 0, "lockdog.hold.duration": 0,
 		})
-		if n := s.sum(t, telemetry.MetricMembersLost, "lockdog.cause=unreachable", "lockdog.group=job"); n != 1 {
-			t.Errorf("members lost: %v", s.series(t, telemetry.MetricMembersLost))
-		}
+		mustBe(t, "members lost", s.sum(t, telemetry.MetricMembersLost, "lockdog.cause=unreachable", "lockdog.group=job"), 1.0)
 		told := s.records(t, telemetry.LogMember)
 		if len(told) != 1 || told[0]["node"] != r.servers[2].Addr() || told[0]["level"] != "WARN" || len(s.records(t, telemetry.LogLost)) != 0 {
 			t.Errorf("the log says %v, %v", told, s.records(t, telemetry.LogLost))
@@ -132,9 +122,7 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 			"lockdog.losses": 1, "lockdog.members.lost": 2, "lockdog.held": 0, "lockdog.cancellations": 0, "lockdog.hold.duration": 1,
 			"lockdog.lease.utilization.worst": 0, "lockdog.hold.oldest.age": 0,
 		})
-		if n := len(s.records(t, telemetry.LogLost)); n != 1 {
-			t.Errorf("%d records of the loss", n)
-		}
+		mustBe(t, "records of the loss", len(s.records(t, telemetry.LogLost)), 1)
 		lost := s.spansNamed("lost job")
 		if len(lost) != 1 || lost[0].Status.Code != codes.Error || attrsOf(lost[0])["error.type"] != "unreachable" {
 			t.Errorf("lost: %v", lost)
@@ -175,8 +163,7 @@ func TestSpansOfMembersAreChildren(t *testing.T) {
 		s := newScope(t)
 		ctx, request := s.tracer.Tracer("the program").Start(context.Background(), "request")
 		r := newTriple(t, s.options()...)
-		l, err := r.Mutex("job:1").Lock(ctx)
-		must(t, "Lock", err)
+		l := enter(t, ctx, r.Mutex("job:1"))
 		time.Sleep(wholeLease / 2)
 		must(t, "Release", l.Release(ctx))
 		request.End()
@@ -208,14 +195,8 @@ func TestSpansOfMembersAreChildren(t *testing.T) {
 				want[fmt.Sprintf("%s job at %s", name, srv.Addr())] = 1
 			}
 		}
-		for what, n := range want {
-			if seen[what] != n {
-				t.Errorf("%d of %q, want %d", seen[what], what, n)
-			}
-			delete(seen, what)
-		}
-		if len(seen) > 0 {
-			t.Errorf("and %v", seen)
+		if !maps.Equal(seen, want) {
+			t.Errorf("the spans are %v, want %v", seen, want)
 		}
 	})
 }
@@ -224,32 +205,26 @@ func TestSpansOfMembersAreChildren(t *testing.T) {
 func TestWholeIsJoined(t *testing.T) {
 	t.Parallel()
 	for _, lose := range []bool{false, true} {
-		t.Run(fmt.Sprint("lost ", lose), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s, srv := newScope(t), redistest.StartFake(t)
-				m := open(t, srv.Client(t), s.options()...).Multi([]string{"job:1", "job:2"},
-					lock.WithReentrancy(), lock.WithLifetime(context.Background()))
-				outer := try(t, m)
-				inner, err := m.TryLock(outer.Context())
-				must(t, "TryLock", err)
-				free(t, outer)
-				s.counted(t, "held by who joined", map[string]float64{"lockdog.held": 1, "lockdog.acquisitions": 2, "lockdog.releases": 0})
-				if lose {
-					del(t, srv, "job:1")
-					<-inner.Ended()
-					synctest.Wait()
-					s.counted(t, "lost", map[string]float64{"lockdog.losses": 1, "lockdog.members.lost": 1, "lockdog.held": 0, "lockdog.hold.duration": 1})
-					return
-				}
-				free(t, inner)
-				s.counted(t, "released", map[string]float64{"lockdog.releases": 1, "lockdog.held": 0, "lockdog.hold.duration": 1, "lockdog.losses": 0})
-				for outcome, n := range map[string]float64{"acquired": 1, "reentered": 1} {
-					if got := s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome="+outcome); got != n {
-						t.Errorf("%v %s", got, outcome)
-					}
-				}
-			})
+		synctest.Test(t, func(t *testing.T) {
+			s, srv := newScope(t), redistest.StartFake(t)
+			m := open(t, srv.Client(t), s.options()...).Multi([]string{"job:1", "job:2"},
+				lock.WithReentrancy(), lock.WithLifetime(context.Background()))
+			outer := try(t, m)
+			inner := enter(t, outer.Context(), m)
+			free(t, outer)
+			s.counted(t, "held by who joined", map[string]float64{"lockdog.held": 1, "lockdog.acquisitions": 2, "lockdog.releases": 0})
+			for _, outcome := range []string{"acquired", "reentered"} {
+				mustBe(t, outcome, s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome="+outcome), 1.0)
+			}
+			if lose {
+				del(t, srv, "job:1")
+				<-inner.Ended()
+				synctest.Wait()
+				s.counted(t, "lost", map[string]float64{"lockdog.losses": 1, "lockdog.members.lost": 1, "lockdog.held": 0, "lockdog.hold.duration": 1})
+				return
+			}
+			free(t, inner)
+			s.counted(t, "released", map[string]float64{"lockdog.releases": 1, "lockdog.held": 0, "lockdog.hold.duration": 1, "lockdog.losses": 0})
 		})
 	}
 }

@@ -22,22 +22,18 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
-		s := newScope(t)
-		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
 		var all sync.WaitGroup
-		look := func() {
-			for _, l := range c.Leases() {
-				if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
-					t.Errorf("a lease without trace or token: %+v", l)
-				}
-			}
-		}
-		taken := make(chan struct{}, 1)
+		taken := make(chan struct{}, 4*200)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			all.Go(func() {
 				for range 200 {
 					l, err := c.Mutex(name).TryLock(context.Background())
-					look()
+					for _, l := range c.Leases() {
+						if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
+							t.Errorf("a lease without trace or token: %+v", l)
+						}
+					}
 					if err == nil {
 						err = l.Release(context.Background())
 					}
@@ -47,10 +43,7 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 						}
 						return
 					}
-					select {
-					case taken <- struct{}{}:
-					default:
-					}
+					taken <- struct{}{}
 				}
 			})
 		}
@@ -58,9 +51,7 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 		await(t, "another", taken)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, "Close", c.Close(ctx))
 		all.Wait()
 	})
 }
@@ -98,30 +89,23 @@ func TestCanceledLeaseThatIsBeingReleased(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := locktest.New(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			l, err := of(srv.Client()).TryLock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := enter(t, ctx, of(srv.Client()))
 			cancel()
 			synctest.Wait()
 			srv.DelayReleases(time.Second)
 			released := make(chan error, 1)
 			go func() { released <- l.Release(t.Context()) }()
 			time.Sleep(time.Second / 2)
-			for _, info := range srv.Client().Leases() {
-				shown := []lock.LeaseInfo{info}
-				if whole := info.Composite; whole != nil {
-					shown = append(append(shown, whole.LeaseInfo), whole.Members...)
-				}
-				for _, info := range shown {
-					if info.State != lock.StateReleasing || info.Reason != lock.ReasonContext {
-						t.Errorf("%s: %q is %s, its reason %q", kind, info.Name, info.State, info.Reason)
-					}
+			shown := srv.Client().Leases()
+			if whole := shown[0].Composite; whole != nil {
+				shown = append(append(shown, whole.LeaseInfo), whole.Members...)
+			}
+			for _, info := range shown {
+				if info.State != lock.StateReleasing || info.Reason != lock.ReasonContext {
+					t.Errorf("%s: %q is %s, its reason %q", kind, info.Name, info.State, info.Reason)
 				}
 			}
-			if err := <-released; err != nil {
-				t.Error(err)
-			}
+			must(t, "Release", <-released)
 		})
 	}
 }
