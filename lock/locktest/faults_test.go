@@ -98,7 +98,7 @@ func forEachKind(t *testing.T, test func(t *testing.T, r rig, acquire, release f
 	}
 }
 
-func TestFailAcquires(t *testing.T) {
+func TestFailAcquiresAndReleases(t *testing.T) {
 	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
 		r.each(func(srv *locktest.Server) { srv.FailAcquires(forbidden) })
 		start := time.Now()
@@ -113,37 +113,33 @@ func TestFailAcquires(t *testing.T) {
 		if err := release(t.Context()); err != nil {
 			t.Errorf("releases failed, too: %v", err)
 		}
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(nil); srv.FailReleases(forbidden) })
+		if err := acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if err := release(t.Context()); !errors.Is(err, forbidden) || time.Since(start) > 0 {
+			t.Errorf("release: %v, after %v", err, time.Since(start))
+		}
 	})
 }
 
 // An error of the network is one to the caller, whatever it is made of.
 func TestErrorsOfTheNetwork(t *testing.T) {
 	for _, given := range []error{
-		io.EOF, errReset, context.DeadlineExceeded, os.ErrDeadlineExceeded, locktest.ErrReplyLost, fmt.Errorf("the cable: %w", locktest.ErrReplyLost),
+		io.EOF, errReset, context.DeadlineExceeded, os.ErrDeadlineExceeded,
+		locktest.ErrReplyLost, fmt.Errorf("the cable: %w", locktest.ErrReplyLost),
 	} {
-		is := func(t *testing.T, what string, err error) {
-			t.Helper()
-			if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
 		t.Run(given.Error(), func(t *testing.T) {
-			forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
-				r.each(func(srv *locktest.Server) { srv.FailAcquires(given) })
-				is(t, "acquire", acquire(t.Context()))
-				r.each(func(srv *locktest.Server) { srv.FailAcquires(nil) })
-				time.Sleep(5 * time.Second) // what was granted is given back
-				if err := acquire(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				r.each(func(srv *locktest.Server) { srv.FailReleases(given) })
-				is(t, "release", release(t.Context()))
-			})
 			synctest.Test(t, func(t *testing.T) {
 				srv := locktest.New(t)
+				srv.FailAcquires(given)
+				_, err := srv.Client().Mutex("first").TryLock(t.Context())
+				wantNetwork(t, "acquire", err, given)
+				srv.FailAcquires(nil)
 				srv.FailReleases(given)
-				err := srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
-				if is(t, "Do", err); !errors.Is(err, lock.ErrUnconfirmed) {
+				err = srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
+				if wantNetwork(t, "Do", err, given); !errors.Is(err, lock.ErrUnconfirmed) {
 					t.Errorf("Do: %v", err)
 				}
 				srv.FailRenewals(given)
@@ -160,6 +156,27 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 	}
 }
 
+func TestReplyLost(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(locktest.ErrReplyLost) })
+		wantNetwork(t, "acquire", acquire(t.Context()), locktest.ErrReplyLost)
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(nil) })
+		time.Sleep(5 * time.Second) // what was granted is given back
+		if err := acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.each(func(srv *locktest.Server) { srv.FailReleases(locktest.ErrReplyLost) })
+		wantNetwork(t, "release", release(t.Context()), locktest.ErrReplyLost)
+	})
+}
+
+func wantNetwork(t *testing.T, what string, err, given error) {
+	t.Helper()
+	if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
 // What isn't an error of the network stays what it is.
 func TestErrorsOfTheClient(t *testing.T) {
 	for _, given := range []error{forbidden, redis.ErrClosed} {
@@ -173,41 +190,18 @@ func TestErrorsOfTheClient(t *testing.T) {
 	}
 }
 
-func TestFailReleases(t *testing.T) {
-	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
-		r.each(func(srv *locktest.Server) { srv.FailReleases(forbidden) })
-		if err := acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		if err := release(t.Context()); !errors.Is(err, forbidden) || time.Since(start) > 0 {
-			t.Errorf("failing: %v, after %v", err, time.Since(start))
-		}
-	})
-}
-
 // A release that leaves the lock taken for a while is one, too.
 func TestFailReleases_MinHold(t *testing.T) {
-	t.Parallel()
-	for name, make := range map[string]func(*lock.Client) lock.Locker{
-		"mutex": func(c *lock.Client) lock.Locker { return c.Mutex("a", lock.WithMinHold(time.Hour)) },
-		"fair":  func(c *lock.Client) lock.Locker { return c.FairMutex("a", lock.WithMinHold(time.Hour)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				srv := locktest.New(t)
-				srv.FailReleases(forbidden)
-				l, err := make(srv.Client()).TryLock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := l.Release(t.Context()); !errors.Is(err, forbidden) {
-					t.Errorf("Release: %v", err)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.FailReleases(forbidden)
+		kept := lock.WithMinHold(time.Hour)
+		for _, l := range grab(t, srv.Client().Mutex("a", kept), srv.Client().FairMutex("b", kept)) {
+			if err := l.Release(t.Context()); !errors.Is(err, forbidden) {
+				t.Errorf("Release of %s: %v", l.Name(), err)
+			}
+		}
+	})
 }
 
 func TestDelays(t *testing.T) {
@@ -351,11 +345,7 @@ func TestFailReleases_NoReplyAtLast(t *testing.T) {
 
 func takeNamed(t *testing.T, srv *locktest.Server, name string) *lock.Lease {
 	t.Helper()
-	l, err := srv.Client().Mutex(name).TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return grab(t, srv.Client().Mutex(name))[0]
 }
 
 // The lock is free although Do fails.
@@ -399,17 +389,6 @@ func TestFailAcquires_ReplyLost(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if h, err := m.Inspect(t.Context()); err != nil || h.Held {
 			t.Errorf("it wasn't given back: %+v, %v", h, err)
-		}
-	})
-}
-
-func TestFailRenewals_ReplyLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		l := take(t, srv.Client())
-		srv.FailRenewals(locktest.ErrReplyLost)
-		if got := cause(t, l); got != lock.CauseUnreachable {
-			t.Errorf("lost as %s", got)
 		}
 	})
 }
@@ -556,18 +535,25 @@ func (w writer) Write(p []byte) (int, error) {
 	return w.o.Write(p)
 }
 
+// The clients of a test log to its output, unless they have a logger of their own.
 func TestLogsToOutput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tb := &outputTB{TB: t}
-		defer tb.end()
-		srv := locktest.New(tb)
-		l := take(t, srv.Client())
-		srv.Lose(name, lock.CauseMissing)
-		cause(t, l)
-		if got := tb.String(); !strings.Contains(got, `level=ERROR msg="lock lost" name=`+name) {
-			t.Errorf("logged %q", got)
-		}
-	})
+	var own bytes.Buffer
+	for where, opts := range map[string][]lock.Option{
+		"output": nil, "own": {lock.WithLogger(slog.New(slog.NewTextHandler(&own, nil)))},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tb := &outputTB{TB: t}
+			defer tb.end()
+			srv := locktest.New(tb, opts...)
+			l := take(t, srv.Client())
+			srv.Lose(name, lock.CauseMissing)
+			cause(t, l)
+			logs := map[string]string{"output": tb.String(), "own": own.String()}
+			if !strings.Contains(logs[where], `level=ERROR msg="lock lost" name=`+name) || where == "own" && tb.Len() > 0 {
+				t.Errorf("%s: logged %q", where, logs)
+			}
+		})
+	}
 }
 
 func TestLogsAfterTheEndAreDropped(t *testing.T) {
@@ -583,20 +569,6 @@ func TestLogsAfterTheEndAreDropped(t *testing.T) {
 		cause(t, l)
 		if tb.Len() > 0 {
 			t.Errorf("logged %q", tb)
-		}
-	})
-}
-
-func TestWithLoggerHasTheLogs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tb, own := &outputTB{TB: t}, &bytes.Buffer{}
-		defer tb.end()
-		srv := locktest.New(tb, lock.WithLogger(slog.New(slog.NewTextHandler(own, nil))))
-		l := take(t, srv.Client())
-		srv.Lose(name, lock.CauseMissing)
-		cause(t, l)
-		if tb.Len() > 0 || !strings.Contains(own.String(), "lock lost") {
-			t.Errorf("the test's output has %q, the logger %q", tb, own)
 		}
 	})
 }

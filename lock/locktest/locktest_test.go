@@ -45,43 +45,30 @@ func cause(t *testing.T, l *lock.Lease) lock.Cause {
 }
 
 func TestHoldExcludesAndReleaseWakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		release := srv.Hold(name, "java")
-		_, err := srv.Client().Mutex(name).TryLock(t.Context())
-		var held *lock.HeldError
-		if !errors.As(err, &held) || held.Owner != "java" || held.Remaining != lock.DefaultLease {
-			t.Fatalf("TryLock: %v", err)
-		}
-		start := time.Now()
-		time.AfterFunc(time.Minute, release)
-		l, err := srv.Client().Mutex(name).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(start); waited != time.Minute {
-			t.Errorf("the waiter was woken after %v, the release was after a minute", waited)
-		}
-		release() // not its own any more
-		if err := l.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestHoldWakesThroughATag(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		release := srv.Hold("{a}:b", "java")
-		start := time.Now()
-		time.AfterFunc(time.Second, release)
-		if err := srv.Client().Mutex("{a}:b").Do(t.Context(), func(context.Context, *lock.Lease) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(start); waited != time.Second {
-			t.Errorf("woken after %v", waited)
-		}
-	})
+	for _, name := range []string{name, "{a}:b"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := locktest.New(t)
+			release := srv.Hold(name, "java")
+			_, err := srv.Client().Mutex(name).TryLock(t.Context())
+			var held *lock.HeldError
+			if !errors.As(err, &held) || held.Owner != "java" || held.Remaining != lock.DefaultLease {
+				t.Fatalf("TryLock: %v", err)
+			}
+			start := time.Now()
+			time.AfterFunc(time.Minute, release)
+			l, err := srv.Client().Mutex(name).Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(start); waited != time.Minute {
+				t.Errorf("the waiter was woken after %v, the release was after a minute", waited)
+			}
+			release() // not its own any more
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestClientsExcludeEachOther(t *testing.T) {
@@ -109,55 +96,6 @@ func TestClientsExcludeEachOther(t *testing.T) {
 	})
 }
 
-func TestLose(t *testing.T) {
-	for _, c := range []lock.Cause{lock.CauseMissing, lock.CauseTaken, lock.CauseUnreachable} {
-		t.Run(string(c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := locktest.New(t, lock.WithKeyPrefix("app:"))
-				l := take(t, srv.Client())
-				start, deadline := time.Now(), l.Deadline()
-				srv.Lose("app:"+name, c)
-				if got := cause(t, l); got != c {
-					t.Errorf("lost as %s, asked for %s", got, c)
-				}
-				switch after := time.Since(start); {
-				case c == lock.CauseUnreachable && time.Now().Before(deadline):
-					t.Errorf("lost %v before its deadline", time.Until(deadline))
-				case c != lock.CauseUnreachable && after > time.Second:
-					t.Errorf("the holder heard of it after %v only", after)
-				}
-				synctest.Wait() // the client takes away what it may have left
-				h, err := srv.Client().Mutex(name).Inspect(t.Context())
-				if want := c == lock.CauseTaken; err != nil || h.Held != want || h.Held && h.Owner != locktest.Thief {
-					t.Errorf("afterwards: %+v, %v", h, err)
-				}
-			})
-		})
-	}
-}
-
-func TestLoseConcernsOneLeaseOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		lost := take(t, srv.Client())
-		kept, err := srv.Client().Mutex("other").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv.Lose(name, lock.CauseUnreachable)
-		cause(t, lost)
-		time.Sleep(3 * lock.DefaultLease)
-		if kept.Err() != nil {
-			t.Errorf("the other lease: %v", kept.Err())
-		}
-		again := take(t, srv.Client())
-		time.Sleep(3 * lock.DefaultLease)
-		if again.Err() != nil {
-			t.Errorf("the next lease of the name: %v", again.Err())
-		}
-	})
-}
-
 func TestFailRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t)
@@ -176,16 +114,6 @@ func TestFailRenewals(t *testing.T) {
 		srv.FailRenewals(sick)
 		if got := cause(t, l); got != lock.CauseUnreachable || !errors.Is(l.Err(), sick) {
 			t.Errorf("lost as %s: %v", got, l.Err())
-		}
-	})
-}
-
-func TestFixedLeaseExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		l := take(t, srv.Client(), lock.WithFixedLease(time.Minute))
-		if got := cause(t, l); got != lock.CauseExpired {
-			t.Errorf("lost as %s", got)
 		}
 	})
 }
@@ -214,6 +142,13 @@ func TestMisuseFailsTheTest(t *testing.T) {
 		tb := &fakeTB{TB: t}
 		srv := locktest.New(tb)
 		defer srv.Close()
+		permits, unleased := srv.Client().Semaphore("permits"), srv.Client().UnleasedSemaphore("unleased")
+		if err := permits.EnsurePermits(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unleased.TrySetPermits(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range []struct {
 			what string
 			call func()
@@ -230,6 +165,11 @@ func TestMisuseFailsTheTest(t *testing.T) {
 			{"stalled", func() { srv.Lose("mine", lock.CauseStalled) }, "stands still"},
 			{"forced", func() { srv.Lose("mine", lock.CauseForced) }, "ForceUnlock of another client"},
 			{"unknown", func() { srv.Lose("mine", "bored") }, "possible"},
+			{"no name", func() { srv.Lose("", lock.CauseMissing) }, "nobody holds it"},
+			{"free permits", func() { srv.Lose("permits", lock.CauseMissing) }, "no lease of it is held"},
+			{"no leases", func() { srv.Lose("unleased", lock.CauseMissing) }, "no lease of it is held"},
+			{"a permit", func() { _, _ = permits.TryLock(context.Background()) }, ""},
+			{"a taken permit", func() { srv.Lose("permits", lock.CauseTaken) }, "missing and unreachable are possible"},
 		} {
 			got := tb.run(c.call)
 			if c.says == "" && got != "" || !strings.Contains(got, c.says) {

@@ -14,62 +14,83 @@ import (
 
 // holds are what clients of one server may hold of a name.
 var holds = map[string]func(t *testing.T, srv *locktest.Server) []*lock.Lease{
+	"Mutex": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		return grab(t, srv.Client().Mutex(name))
+	},
 	"FairMutex": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
-		return []*lock.Lease{grab(t, srv.Client().FairMutex(name))}
+		return grab(t, srv.Client().FairMutex(name))
 	},
 	"writer": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
-		return []*lock.Lease{grab(t, srv.Client().RWMutex(name))}
+		return grab(t, srv.Client().RWMutex(name))
 	},
 	"readers of two clients": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
-		return []*lock.Lease{grab(t, srv.Client().RWMutex(name).RLocker()), grab(t, srv.NewClient().RWMutex(name).RLocker())}
+		return grab(t, srv.Client().RWMutex(name).RLocker(), srv.NewClient().RWMutex(name).RLocker())
 	},
 	"member of a Multi": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
-		return []*lock.Lease{grab(t, srv.Client().Multi([]string{"another", name}))}
+		return grab(t, srv.Client().Multi([]string{"another", name}))
 	},
 	"permits of two clients": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
 		permits := srv.Client().Semaphore(name)
 		if err := permits.EnsurePermits(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
-		return []*lock.Lease{grab(t, permits), grab(t, permits), grab(t, srv.NewClient().Semaphore(name))}
+		return grab(t, permits, permits, srv.NewClient().Semaphore(name))
 	},
 }
 
-func grab(t *testing.T, l lock.Locker) *lock.Lease {
+// grab takes locks that are free.
+func grab(t *testing.T, lockers ...lock.Locker) (leases []*lock.Lease) {
 	t.Helper()
-	lease, err := l.TryLock(context.Background())
-	if err != nil {
-		t.Fatal(err)
+	for _, l := range lockers {
+		lease, err := l.TryLock(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
 	}
-	return lease
+	return leases
 }
 
-// Lose takes a name from all who hold it, whatever the kind.
-func TestLose_Kinds(t *testing.T) {
+// Lose takes a name from all who hold it now, whatever the kind, and nothing else.
+func TestLose(t *testing.T) {
 	for kind, hold := range holds {
 		for _, want := range []lock.Cause{lock.CauseMissing, lock.CauseTaken, lock.CauseUnreachable} {
-			if want == lock.CauseTaken && strings.HasPrefix(kind, "permits") {
-				continue
+			limit := time.Second // until the holders hear of it
+			if strings.HasPrefix(kind, "permits") {
+				limit = lock.DefaultLease / 3 // the next renewal
+				if want == lock.CauseTaken {
+					continue
+				}
 			}
 			t.Run(kind+"/"+string(want), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					srv := locktest.New(t, lock.WithKeyPrefix("app:"))
 					leases, other := hold(t, srv), takeNamed(t, srv, "other")
-					start := time.Now()
+					start, deadline := time.Now(), leases[0].Deadline()
 					srv.Lose("app:"+name, want)
 					for _, l := range leases {
 						if got := cause(t, l); got != want {
 							t.Errorf("lost as %s, asked for %s", got, want)
 						}
 					}
-					limit := time.Second
-					if strings.HasPrefix(kind, "permits") {
-						limit = lock.DefaultLease / 3 // the next renewal
+					after := time.Since(start)
+					if unreachable := want == lock.CauseUnreachable; unreachable && time.Now().Before(deadline) || !unreachable && after > limit {
+						t.Errorf("the holders heard of it after %v", after)
 					}
-					if after := time.Since(start); want != lock.CauseUnreachable && after > limit {
-						t.Errorf("the holders heard of it after %v only", after)
+					if kind == "Mutex" {
+						synctest.Wait() // the client takes away what it may have left
+						h, err := srv.Client().Mutex(name).Inspect(t.Context())
+						if taken := want == lock.CauseTaken; err != nil || h.Held != taken || taken && h.Owner != locktest.Thief {
+							t.Errorf("afterwards: %+v, %v", h, err)
+						}
+						time.Sleep(lock.DefaultLease) // the thief's
+						next := take(t, srv.Client())
+						time.Sleep(3 * lock.DefaultLease)
+						if next.Err() != nil {
+							t.Errorf("the next lease: %v", next.Err())
+						}
 					}
-					time.Sleep(lock.DefaultLease)
+					time.Sleep(3 * lock.DefaultLease)
 					if other.Err() != nil {
 						t.Errorf("another lock: %v", other.Err())
 					}
@@ -99,9 +120,9 @@ func TestLose_ThiefWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t)
 		rw := srv.Client().RWMutex(name)
-		l := grab(t, rw.RLocker())
+		reader := grab(t, rw.RLocker())[0]
 		srv.Lose(name, lock.CauseTaken)
-		cause(t, l)
+		cause(t, reader)
 		h, err := rw.Inspect(t.Context())
 		if err != nil || h.Mode != "write" || h.Owner != locktest.Thief+":write" {
 			t.Errorf("afterwards: %+v, %v", h, err)
@@ -130,40 +151,6 @@ func TestLose_PermitsAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		grab(t, permits)
-	})
-}
-
-// What can't be lost is told apart, with what is possible.
-func TestLose_Impossible(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tb := &fakeTB{TB: t}
-		srv := locktest.New(tb)
-		defer srv.Close()
-		permits := srv.Client().Semaphore("permits")
-		if err := permits.EnsurePermits(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		unleased := srv.Client().UnleasedSemaphore("unleased")
-		if _, err := unleased.TrySetPermits(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range []struct {
-			name string
-			says string
-		}{
-			{"permits", "no lease of it is held"},
-			{"unleased", "no lease of it is held"},
-			{"", "nobody holds it"},
-		} {
-			if got := tb.run(func() { srv.Lose(c.name, lock.CauseMissing) }); !strings.Contains(got, c.says) {
-				t.Errorf("%s: %q, want it to say %q", c.name, got, c.says)
-			}
-		}
-		l := grab(t, permits)
-		defer func() { _ = l.Release(context.Background()) }()
-		if got := tb.run(func() { srv.Lose("permits", lock.CauseTaken) }); !strings.Contains(got, "missing and unreachable are possible") {
-			t.Errorf("a permit that is taken: %q", got)
-		}
 	})
 }
 
