@@ -2,7 +2,6 @@ package leader
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 )
@@ -33,22 +32,5 @@ func TestBackoffLogsOnceAMinute(t *testing.T) {
 	}
 	if logged != 2 {
 		t.Errorf("%d records in two minutes", logged)
-	}
-}
-
-// A client is one for OnNewLeader, whichever of its owners leads.
-func TestClientOf(t *testing.T) {
-	t.Parallel()
-	for _, same := range [][2]string{
-		{"app/1:0123-1", "app/1:0123-2"}, {"app-1:0123-1", "app-1:0123-7:write"}, {"5c0e-11:1", "5c0e-11:52"}, // Redisson's: a thread
-	} {
-		one, _ := clientOf(same[0])
-		if other, id := clientOf(same[1]); one != other || id != same[1][:strings.IndexByte(same[1], ':')] {
-			t.Errorf("%q: %q and %q, id %q", same, one, other, id)
-		}
-	}
-	one, _ := clientOf("app:0123-1")
-	if other, _ := clientOf("app:0124-1"); one == other {
-		t.Errorf("two clients are %q", one)
 	}
 }

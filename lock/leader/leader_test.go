@@ -27,7 +27,7 @@ func free(t *testing.T, c *lock.Client) {
 }
 
 func TestRun_FnReturnsNil(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := server(t, lock.WithClientID("north")).Client()
 		var d diary
 		e := leader.New(c.Mutex(name), append(d.told(), quiet())...)
@@ -57,7 +57,7 @@ func TestRun_FnReturnsNil(t *testing.T) {
 
 // A leader that fails makes room for another, and campaigns again.
 func TestRun_FnFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		var d diary
 		var l logs
@@ -103,7 +103,7 @@ func TestRun_FnFails(t *testing.T) {
 func TestRun_FnPanics(t *testing.T) {
 	for _, way := range []string{"panic", "goexit"} {
 		t.Run(way, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				c := server(t).Client()
 				var d diary
 				e := leader.New(c.Mutex(name), leader.OnDeposed(func(cause error) { d.note("%v", cause) }), quiet())
@@ -140,7 +140,7 @@ func TestRun_FnPanics(t *testing.T) {
 func TestRun_LeadershipIsLost(t *testing.T) {
 	for _, cause := range []lock.Cause{lock.CauseMissing, lock.CauseTaken, lock.CauseUnreachable} {
 		t.Run(string(cause), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				srv := server(t)
 				m := &sick{Mutex: srv.Client().Mutex(name)}
 				var d diary
@@ -191,7 +191,7 @@ func TestRun_LeadershipIsLost(t *testing.T) {
 
 // A leader is deposed when renewals fail, and is elected again when they work.
 func TestRun_RenewalsFail(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		var terms atomic.Int64
 		e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
@@ -210,59 +210,43 @@ func TestRun_RenewalsFail(t *testing.T) {
 	})
 }
 
-func TestRun_CtxEndsWhileWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+// Where this process doesn't lead, the end of ctx ends Run at once, with its cause.
+func TestRun_CtxEndsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		srv.Hold(name, "java:1")
-		e := start(t, srv.Client().Mutex(name), untilOver)
-		time.Sleep(ages)
-		if e.runs(t); e.IsLeader() {
-			t.Error("leads")
+		sick := &sick{Mutex: srv.Client().Mutex(name)}
+		sick.fail(errors.New("no route"))
+		for what, m := range map[string]lock.Locker{"waiting": srv.Client().Mutex(name), "in a pause": sick} {
+			e := start(t, m, untilOver, leader.WithBackoff(time.Hour, time.Hour))
+			time.Sleep(ages)
+			if e.runs(t); e.IsLeader() {
+				t.Errorf("%s: leads", what)
+			}
+			e.cancel(errWork)
+			if err := e.end(t, time.Millisecond); err != errWork { //nolint:errorlint // the cause itself, for nothing else failed
+				t.Errorf("%s: Run: %v", what, err)
+			}
 		}
-		e.cancel(errWork)
-		if err := e.end(t, time.Millisecond); err != errWork { //nolint:errorlint // the cause itself, for nothing else failed
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
-func TestRun_CtxHadEnded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errWork)
-		err := leader.Run(ctx, server(t).Client().Mutex(name), func(context.Context) error {
+		err := leader.Run(ctx, srv.Client().Mutex("free"), func(context.Context) error {
 			t.Error("fn ran")
 			return nil
 		}, quiet())
 		if !errors.Is(err, errWork) {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
-func TestRun_CtxEndsInAPause(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := &sick{Mutex: server(t).Client().Mutex(name)}
-		m.fail(errors.New("no route"))
-		e := start(t, m, untilOver, leader.WithBackoff(time.Hour, time.Hour))
-		synctest.Wait()
-		e.cancel(errWork)
-		if err := e.end(t, time.Millisecond); !errors.Is(err, errWork) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("it had ended: Run: %v", err)
 		}
 	})
 }
 
 // While fn winds down, for however long, the lock stays: a successor starts when fn has returned, and then at once.
 func TestRun_CtxEndsWhileLeading(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const windDown = 5 * lock.DefaultLease
 		srv := server(t)
-		elected := make(chan struct{})
 		var returned, succeeded time.Time
-		north := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
-			close(elected)
-			<-ctx.Done()
+		north := leading(t, srv.Client().Mutex(name), func(ctx context.Context) error {
 			if cause := context.Cause(ctx); cause != errWork { //nolint:errorlint // the cause itself
 				t.Errorf("fn's ctx ended with %v", cause)
 			}
@@ -270,7 +254,6 @@ func TestRun_CtxEndsWhileLeading(t *testing.T) {
 			returned = time.Now()
 			return errors.New("a file was left open")
 		})
-		<-elected
 		south := start(t, srv.NewClient().Mutex(name), func(ctx context.Context) error {
 			succeeded = time.Now()
 			return untilOver(ctx)
@@ -294,47 +277,32 @@ func TestRun_CtxEndsWhileLeading(t *testing.T) {
 
 // fn reports the end of its ctx in many ways; Run says it once.
 func TestRun_FnEchoesTheEnd(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		says func(context.Context) error
-	}{
-		{"nil", func(context.Context) error { return nil }},
-		{"cause", context.Cause},
-		{"wrapped", func(ctx context.Context) error { return fmt.Errorf("stopped: %w", context.Cause(ctx)) }},
-		{"canceled", context.Context.Err},
-		{"deadline", func(context.Context) error { return context.DeadlineExceeded }},
+	for what, says := range map[string]func(context.Context) error{
+		"nil":      func(context.Context) error { return nil },
+		"cause":    context.Cause,
+		"wrapped":  func(ctx context.Context) error { return fmt.Errorf("stopped: %w", context.Cause(ctx)) },
+		"canceled": context.Context.Err,
+		"deadline": func(context.Context) error { return context.DeadlineExceeded },
 	} {
-		t.Run(c.what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				elected := make(chan struct{})
-				e := start(t, server(t).Client().Mutex(name), func(ctx context.Context) error {
-					close(elected)
-					<-ctx.Done()
-					return c.says(ctx)
-				})
-				<-elected
-				e.cancel(errWork)
-				if err := e.end(t, time.Second); err != errWork { //nolint:errorlint // the cause itself
-					t.Errorf("Run: %v", err)
-				}
-			})
+		synctest.Test(t, func(t *testing.T) {
+			e := leading(t, server(t).Client().Mutex(name), says)
+			e.cancel(errWork)
+			if err := e.end(t, time.Second); err != errWork { //nolint:errorlint // the cause itself
+				t.Errorf("%s: Run: %v", what, err)
+			}
 		})
 	}
 }
 
 // What was lost when ctx ended is said, too.
 func TestRun_CtxEndsAndTheReleaseFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
-		elected := make(chan struct{})
-		e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
-			close(elected)
-			<-ctx.Done()
+		e := leading(t, srv.Client().Mutex(name), func(context.Context) error {
 			srv.Lose(name, lock.CauseTaken)
 			synctest.Wait()
 			return nil
 		})
-		<-elected
 		e.cancel(errWork)
 		if err := e.end(t, time.Minute); !errors.Is(err, errWork) || !errors.Is(err, lock.ErrLost) {
 			t.Errorf("Run: %v", err)
@@ -344,7 +312,7 @@ func TestRun_CtxEndsAndTheReleaseFails(t *testing.T) {
 
 // As Mutex.Do: work that was done without the lock isn't called done.
 func TestRun_FnReturnsNilAfterAnUnnoticedLoss(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		// A fixed lease isn't watched: its holder hears of the loss from Release.
 		err := leader.Run(t.Context(), srv.Client().Mutex(name, lock.WithFixedLease(time.Hour)), func(context.Context) error {
@@ -359,7 +327,7 @@ func TestRun_FnReturnsNilAfterAnUnnoticedLoss(t *testing.T) {
 
 // fn may resign by itself.
 func TestRun_FnReleases(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := server(t).Client()
 		e := leader.New(c.Mutex(name), quiet())
 		err := e.Run(t.Context(), func(ctx context.Context) error {
@@ -374,35 +342,39 @@ func TestRun_FnReleases(t *testing.T) {
 	})
 }
 
+// A client that closes ends Run, and a successor leads at once.
 func TestRun_ClientCloses(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		held bool
-	}{{"while waiting", true}, {"while leading", false}} {
-		t.Run(c.what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				srv := server(t)
-				if c.held {
-					srv.Hold(name, "java:1")
-				}
-				e := start(t, srv.Client().Mutex(name), untilOver)
-				time.Sleep(time.Minute)
-				if e.IsLeader() == c.held {
-					t.Fatalf("leads: %v", e.IsLeader())
-				}
-				if err := srv.Client().Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if err := e.end(t, time.Millisecond); !errors.Is(err, lock.ErrClosed) {
-					t.Errorf("Run: %v", err)
-				}
-			})
+	for what, held := range map[string]bool{"while waiting": true, "while leading": false} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := server(t)
+			release := func() {}
+			if held {
+				release = srv.Hold(name, "java:1")
+			}
+			north := start(t, srv.Client().Mutex(name), untilOver)
+			time.Sleep(time.Minute)
+			if north.IsLeader() == held {
+				t.Fatalf("%s: leads: %v", what, north.IsLeader())
+			}
+			south := start(t, srv.NewClient().Mutex(name), untilOver)
+			synctest.Wait()
+			if err := srv.Client().Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := north.end(t, time.Millisecond); !errors.Is(err, lock.ErrClosed) {
+				t.Errorf("%s: Run: %v", what, err)
+			}
+			release()
+			time.Sleep(time.Second)
+			if !south.IsLeader() {
+				t.Errorf("%s: the successor doesn't lead", what)
+			}
 		})
 	}
 }
 
 func TestRun_Misuse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := server(t).Client()
 		m := c.Mutex(name)
 		never := func(context.Context) error { t.Error("fn ran"); return nil }
@@ -429,28 +401,17 @@ func TestRun_Misuse(t *testing.T) {
 	})
 }
 
-func TestRun_Deadlock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+// Within a term, its lock can't be campaigned for, and its Elector doesn't run again.
+func TestRun_WithinItsTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		m := server(t).Client().Mutex(name)
-		err := leader.Run(t.Context(), m, func(ctx context.Context) error {
-			err := leader.Run(ctx, m, untilOver, quiet())
-			if !errors.Is(err, lock.ErrDeadlock) {
-				t.Errorf("within its own term: %v", err)
-			}
-			return nil
-		}, quiet())
-		if err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestRun_TwiceAtOneTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		e := leader.New(server(t).Client().Mutex(name), quiet())
+		e := leader.New(m, quiet())
 		if err := e.Run(t.Context(), func(ctx context.Context) error {
+			if err := leader.Run(ctx, m, untilOver, quiet()); !errors.Is(err, lock.ErrDeadlock) {
+				t.Errorf("another: %v", err)
+			}
 			if err := e.Run(context.Background(), untilOver); !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("the second Run: %v", err)
+				t.Errorf("the same: %v", err)
 			}
 			return ctx.Err()
 		}); err != nil {
@@ -461,7 +422,7 @@ func TestRun_TwiceAtOneTime(t *testing.T) {
 
 // What the lock's options cut off is a deposition like another.
 func TestRun_MaxHold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var terms int
 		m := server(t).Client().Mutex(name, lock.WithMaxHold(time.Minute))
 		err := leader.Run(t.Context(), m, func(ctx context.Context) error {
@@ -485,7 +446,7 @@ func TestRun_MaxHold(t *testing.T) {
 
 // A lock with WithWait ends each wait; the campaign goes on, and that is no failure.
 func TestRun_WithWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		release := srv.Hold(name, "java:1")
 		m := &sick{Mutex: srv.Client().Mutex(name, lock.WithWait(0))}
@@ -508,7 +469,7 @@ func TestRun_WithWait(t *testing.T) {
 
 // Redis fails: pauses grow, up to a bound, with jitter; the log isn't flooded; and the end of it is noticed.
 func TestRun_Unavailable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const shortest, longest = 100 * time.Millisecond, 3 * time.Second
 		m := &sick{Mutex: server(t).Client().Mutex(name)}
 		m.fail(errors.New("no route"))
@@ -545,7 +506,7 @@ func TestRun_Unavailable(t *testing.T) {
 
 // A term that lasted makes the pauses short again; short ones don't.
 func TestRun_BackoffOfTerms(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const shortest, longest = 100 * time.Millisecond, 10 * time.Second
 		m := &sick{Mutex: server(t).Client().Mutex(name)}
 		last, n := time.Now(), 0
@@ -575,7 +536,7 @@ func TestRun_BackoffOfTerms(t *testing.T) {
 
 // The ctx of fn is a child of the lease's, with the values and the deadline of Run's, and is never late.
 func TestRun_Context(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		at := time.Now().Add(time.Hour)
 		ctx, cancel := context.WithDeadline(context.WithValue(t.Context(), key{}, "v"), at)
@@ -613,7 +574,7 @@ func TestRun_Context(t *testing.T) {
 func TestElector_Check(t *testing.T) {
 	for _, way := range []string{"lost", "ctx", "unreachable"} {
 		t.Run(way, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				const tolerance = 20 * time.Second
 				srv := server(t)
 				obey, ended := make(chan struct{}), make(chan error, 1)
@@ -659,7 +620,7 @@ func TestElector_Check(t *testing.T) {
 
 // A callback that blocks delays other callbacks, and the end of Run, but neither fn nor the release.
 func TestCallbacks_Block(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := server(t).Client()
 		var d diary
 		unblock := make(chan struct{})
@@ -688,7 +649,7 @@ func TestRun_OneLeader(t *testing.T) {
 	}
 	for _, lossy := range []bool{false, true} {
 		seed := rand.Uint64()
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			srv := server(t, lock.WithLease(3*time.Second))
 			var works atomic.Int64

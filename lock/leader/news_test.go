@@ -12,7 +12,7 @@ import (
 )
 
 func TestOnNewLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t, lock.WithClientID("south"))
 		var d diary
 		release := srv.Hold(name, "north:1b2c-1")
@@ -49,7 +49,7 @@ func (b bystander) Lock(ctx context.Context) (*lock.Lease, error) {
 
 // One is told once of each process, one interval after its election at most.
 func TestOnNewLeader_Others(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const interval = 3 * time.Second
 		srv := server(t)
 		var d diary
@@ -62,9 +62,11 @@ func TestOnNewLeader_Others(t *testing.T) {
 		for _, c := range []struct{ owner, told string }{
 			{"pod-0:aa-1", "new leader pod-0"},
 			{"pod-0:aa-2", ""},                 // another term of the same
+			{"pod-0:aa-3:write", ""},           // as the writer of an RWMutex
 			{"pod-0:bb-1", "new leader pod-0"}, // it was restarted
 			{"host/7:with:colons:cc-1", "new leader host/7:with:colons"},
 			{"8743c9c0-0795-4907-87fd-6c719a6b4586:57", "new leader 8743c9c0-0795-4907-87fd-6c719a6b4586"},
+			{"8743c9c0-0795-4907-87fd-6c719a6b4586:58", ""}, // another thread of Redisson's
 			{"somebody", "new leader somebody"},
 		} {
 			before := d.String()
@@ -82,7 +84,7 @@ func TestOnNewLeader_Others(t *testing.T) {
 
 // While this process leads it asks nothing; without OnNewLeader, it never does.
 func TestOnNewLeader_Cost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
 		asks := &sick{Mutex: srv.Client().Mutex(name)}
 		start(t, asks, untilOver, leader.OnNewLeader(func(string) {}))
@@ -101,7 +103,7 @@ func TestOnNewLeader_Cost(t *testing.T) {
 
 // An answer from before this process's own election is no news.
 func TestOnNewLeader_StaleAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := server(t, lock.WithClientID("south"))
 		release := srv.Hold(name, "north:1b2c-1")
 		m := slow{srv.Client().Mutex(name)}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
@@ -105,16 +104,23 @@ func (s *started) runs(t *testing.T) {
 	}
 }
 
+// leading starts an Elector, and waits until it leads. Then fn winds down its term.
+func leading(t *testing.T, m lock.Locker, windDown func(ctx context.Context) error, opts ...leader.Option) *started {
+	t.Helper()
+	elected := make(chan struct{})
+	s := start(t, m, func(ctx context.Context) error {
+		close(elected)
+		<-ctx.Done()
+		return windDown(ctx)
+	}, opts...)
+	<-elected
+	return s
+}
+
 // untilOver is a leader's function that works until its ctx ends.
 func untilOver(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
-}
-
-// bubble is synctest.Test.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
 }
 
 // logs is a logger whose lines can be counted.
