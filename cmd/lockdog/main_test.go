@@ -53,7 +53,7 @@ func lockdog(t *testing.T, address string, env []string, args ...string) result 
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// program is the program, not started yet.
+// program is the program, not started yet, in a directory of its own.
 func program(ctx context.Context, t *testing.T, address string, env []string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
@@ -61,9 +61,10 @@ func program(ctx context.Context, t *testing.T, address string, env []string, ar
 		t.Fatal(err)
 	}
 	cmd = exec.CommandContext(ctx, self, args...)
+	cmd.Dir = t.TempDir()
 	cmd.WaitDelay = 2 * patience // what it leaves behind may have its output
 	cmd.Env = append([]string{
-		asProgram + "=1", "REDIS_URL=" + address, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "NO_COLOR=1",
+		asProgram + "=1", "REDIS_URL=" + address, "PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "NO_COLOR=1",
 		"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE"), // by default the race detector waits for a second at the end of each process
 	}, env...)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}

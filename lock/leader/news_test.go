@@ -67,6 +67,7 @@ func TestOnNewLeader_Others(t *testing.T) {
 			{"host/7:with:colons:cc-1", "new leader host/7:with:colons"},
 			{"8743c9c0-0795-4907-87fd-6c719a6b4586:57", "new leader 8743c9c0-0795-4907-87fd-6c719a6b4586"},
 			{"8743c9c0-0795-4907-87fd-6c719a6b4586:58", ""}, // another thread of Redisson's
+			{"8743c9c0-0795-4907-87fd-0123456789ab:57", "new leader 8743c9c0-0795-4907-87fd-0123456789ab"},
 			{"somebody", "new leader somebody"},
 		} {
 			before := d.String()
