@@ -28,8 +28,8 @@ const (
 
 func TestRequestTakesTheLock(t *testing.T) {
 	t.Parallel()
-	s := launch(t, redistest.Start(t).Addr(), "-lease", "12s")
-	first := s.change("/orders/7?work=10s")
+	s := launch(t, redistest.Start(t).Addr(), "-lease", "6s")
+	first := s.change("/orders/7?work=4s")
 	second := s.change("/orders/7?work=0s")
 	if first.Version != 1 || second.Version != 2 || second.Token <= first.Token {
 		t.Errorf("got %+v, then %+v", first, second)
@@ -38,7 +38,7 @@ func TestRequestTakesTheLock(t *testing.T) {
 		t.Errorf("%v acquired, want 2", n)
 	}
 	if n := s.metric("lockdog_renewals_total", ofOrders, `lockdog_outcome="renewed"`); n < 1 {
-		t.Errorf("%v renewals within 10s of a lease of 12s", n)
+		t.Errorf("%v renewals within 4s of a lease of 6s", n)
 	}
 	for path, want := range map[string]int{
 		"/orders/7?work=soon": http.StatusBadRequest, "/orders/7?work=-1s": http.StatusBadRequest,
@@ -58,10 +58,10 @@ func TestInstancesContend(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	patient := launch(t, addr, "-wait", "2m")
-	hasty := launch(t, addr, "-wait", "3s")
+	hasty := launch(t, addr, "-wait", "1s")
 
 	held := make(chan order, 1)
-	go func() { held <- patient.change("/orders/1?work=15s") }()
+	go func() { held <- patient.change("/orders/1?work=8s") }()
 	patient.until("the lock is held", func() bool { return patient.metric("lockdog_held", ofOrders) == 1 })
 	if code, body := hasty.do(http.MethodPost, "/orders/1"); code != http.StatusConflict {
 		t.Errorf("POST of a held order: %d %s", code, body)

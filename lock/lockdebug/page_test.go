@@ -259,7 +259,7 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 		end(1, lose)
 		second := time.Now().UTC()
 		end(998, lose)
-		end(2000, release) // push nothing out
+		end(1001, release) // push nothing out
 		d := r.json("")
 		if d.Summary.LostLastHour != 1000 || r.json("?q=stolen").Ended.Total != 1 {
 			t.Fatalf("with 1,000 lost leases: %+v", d.Summary)
