@@ -119,6 +119,63 @@ func TestHandOver_Pending(t *testing.T) {
 	})
 }
 
+// If a release wakes a client that doesn't react, a waiter that asks for the lock and leaves wakes the others.
+func TestNotifyOne_UnclaimedWakeUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newBatchRig(t)
+		ctx := t.Context()
+		other := openFor(t, r.srv.Client(t))
+		const stopped = "1234567890" // a client that waits, and doesn't react
+		deaf := r.rdb.Subscribe(ctx, script.Channel("job"), script.Channel("job")+":"+stopped)
+		defer func() { _ = deaf.Close() }()
+		for range 2 {
+			if _, err := deaf.Receive(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ours, theirs := make(chan outcome, 1), make(chan outcome, 1)
+		for asked := false; !asked; { // not if one of them asked before the hold
+			l, err := r.c.Mutex("job").TryLock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.rdb.ZAdd(ctx, script.WaitersKey("job"), redis.Z{Score: 1, Member: stopped})
+			leaving, leave := context.WithCancel(ctx)
+			defer leave()
+			go func() {
+				l, err := r.c.Mutex("job").Lock(leaving)
+				ours <- outcome{l, err}
+			}()
+			go func() {
+				l, err := other.Mutex("job").Lock(ctx)
+				theirs <- outcome{l, err}
+			}()
+			r.eventually(func() bool { return Asleep(r.c, 1) && Asleep(other, 1) })
+			if err := l.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			r.hold()
+			r.eventually(func() bool {
+				asked = r.pending() == 1
+				return asked || len(ours)+len(theirs) > 0
+			})
+			leave()
+			got := <-ours
+			r.resume()
+			if got.err == nil {
+				r.release(got)
+			}
+			select {
+			case o := <-theirs:
+				r.release(o)
+			case <-time.After(5 * time.Second):
+				t.Fatalf("5 s later the lock is free: %v, and the other sleeps: %+v", r.gone("job"), other.Leases())
+			}
+		}
+	})
+}
+
 // A lock whose lease is longer than a time.Duration can hold is waited for like any other.
 func TestExpiryOfAThousandYears(t *testing.T) {
 	t.Parallel()

@@ -305,3 +305,19 @@ func TestTryLockOfARedisThatRefuses(t *testing.T) {
 		})
 	}
 }
+
+// A replica says who holds a lock, but takes none, nor takes it away.
+func TestReplicaOfAHeldLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c := newScope(t).open(t, srv.Client(t))
+		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("held"))
+		srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
+		mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "READONLY")
+		mustMatch(t, errorOf(c.Mutex("held").TryLock(t.Context())), lock.ErrHeld)
+		mustMention(t, errorOf(c.Mutex("held").ForceUnlock(t.Context())), "held", "READONLY")
+		srv.SetRefusal(nil)
+		free(t, l)
+	})
+}

@@ -33,7 +33,7 @@ import (
 //	11 who holds it                                 behaviours Inspect/..., names/...; TestStory (blocked_by)
 //	12 lock wait is seen by no metric               TestOneOutcomePerOperation; telemetry tests of groups and waiters
 //	13 causes can't be told apart; endless spans    TestOneOutcomePerOperation, TestStory (no span stays open)
-//	14 unlocked before the subscription was there   TestSubscriptionIsNeverConfirmed
+//	14 unlocked before the subscription was there   TestSubscriptionIsNeverConfirmed, TestWaitQueue_Transitions
 //	   a lost publish hangs the waiters             TestLostPublishDelaysNoLongerThanTheLease
 //	15 subscription pools run dry                   TestWaitersCostRedisNothing: one connection for all
 //	16 a dead waiter holds up the queue             behaviours waiting/who leaves is passed over, Lock/first come, first served
