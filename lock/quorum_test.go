@@ -367,6 +367,15 @@ func TestQuorumClose(t *testing.T) {
 			mustMatch(t, second(take(t.Context())), lock.ErrClosed)
 		}
 		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+		// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
+		p := ns.quorum()
+		l = p.everywhere(t, p.Mutex("job"))
+		closeSoon(p.clients[0])
+		closeSoon(p.clients[1])
+		await(t, "Done", l.Ended())
+		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	})
 }
 
