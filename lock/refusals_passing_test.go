@@ -17,19 +17,14 @@ import (
 // A primary may refuse all writes for a while: after a failover, until a replica has caught up, or while it can't write to its disk. What
 // waits, holds or releases a lock then has to outlast that.
 
-// grow are the commands that need memory, and writes those that a primary may refuse.
-var (
-	grow   = []string{"SET", "MSET", "INCR", "INCRBY", "DECR", "DECRBY", "HSET", "RPUSH", "ZADD"}
-	writes = append([]string{"DEL", "PERSIST", "PEXPIRE", "PEXPIREAT", "HDEL", "LREM", "ZREM", "ZREMRANGEBYSCORE"}, grow...)
-)
+// writes are the commands that a primary may refuse.
+var writes = []string{
+	"DEL", "PERSIST", "PEXPIRE", "PEXPIREAT", "HDEL", "LREM", "ZREM", "ZREMRANGEBYSCORE",
+	"SET", "MSET", "INCR", "INCRBY", "DECR", "DECRBY", "HSET", "RPUSH", "ZADD",
+}
 
 // refuseWrites has a fake say so to what would write.
 func refuseWrites(text string) func(cmd string, _ ...string) string { return refuseAny(writes, text) }
-
-// refuseGrowth is a full Redis.
-func refuseGrowth() func(cmd string, _ ...string) string {
-	return refuseAny(grow, "OOM command not allowed when used memory > 'maxmemory'.")
-}
 
 func refuseAny(commands []string, text string) func(cmd string, _ ...string) string {
 	return func(cmd string, _ ...string) string {

@@ -110,15 +110,18 @@ func TestExport(t *testing.T) {
 		{"gRPC", "ADDR", "grpc", vars{"OTEL_METRICS_EXPORTER": "otlp"}, []string{"grpc", "grpc metrics"}},
 		{
 			"traces endpoint by env", "", "",
-			vars{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ADDR/v1/traces"}, []string{proto},
+			vars{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ADDR/v1/traces"},
+			[]string{proto},
 		},
 		{
 			"gRPC by env", "", "",
-			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, []string{"grpc"},
+			vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			[]string{"grpc"},
 		},
 		{
 			"env names the protocol of a given endpoint", "ADDR", "",
-			vars{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, []string{"grpc"},
+			vars{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+			[]string{"grpc"},
 		},
 		{
 			"Config wins over env", "ADDR", "http/protobuf",
