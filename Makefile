@@ -24,7 +24,9 @@ help: ## show this
 PROFILE ?=
 FULL    ?=
 export LOCKDOG_FULL := $(FULL)
+# A larger GOGC spares a seventh of the CPU that compilers and tests take.
 .PHONY: test
+test: export GOGC ?= 200
 test: setup ## all tests but the peers', with the race detector
 	@echo "== test"
 	mkdir -p bin
