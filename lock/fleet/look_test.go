@@ -368,6 +368,7 @@ func testWaiterThatGaveUp(t *testing.T, r *rig) {
 	if n := r.rdb.ZAdd(t.Context(), set, entries...).Val(); n != 1 {
 		t.Fatalf("%d entries had gone", n)
 	}
+	r.lookUntil("job", 1) // once it listens no longer
 	if l := r.wantLock("job", "mutex, held 1, waiting 1, available 0"); l.Waiters[0].ClientID != "other" {
 		t.Errorf("%+v", l)
 	}
