@@ -149,6 +149,24 @@ func TestRefusedAfterALostReply(t *testing.T) {
 	}
 }
 
+// On a ctx that has ended, permits are given back and latches counted down.
+func TestGivenOnADeadContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c := d.client()
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		must(t, "Release", c.UnleasedSemaphore("pool").Release(dead, 1))
+		mustBe(t, "permits", d.value("pool"), "1")
+		if _, err := c.Latch("gate").TrySetCount(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		must(t, "CountDown", c.Latch("gate").CountDown(dead))
+		mustBe(t, "count", d.value("gate"), "")
+	})
+}
+
 // A request that comes when its receipt may be gone already changes nothing: it is too late.
 func TestTooLateToCount(t *testing.T) {
 	t.Parallel()
@@ -225,15 +243,14 @@ func TestAcquireWhileClosing(t *testing.T) {
 		d := newDesk(t)
 		rdb, wire := throughProxy(t, d.sp)
 		c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
-		dead, cancel := context.WithCancel(ctx)
-		cancel()
-		must(t, "Release on a ctx that has ended", c.UnleasedSemaphore("pool").Release(dead, 3))
+		must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 3))
 		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1)) // the server knows the script
 		wire.set(redistest.ReplyTo(redistest.Hold, wire.script("unleased_acquire", "pool")))
 		got := acquiring(ctx, c.UnleasedSemaphore("pool"), 2)
 		wire.proxy.AwaitHeld(t, 1)
 		mustBe(t, "permits", d.value("pool"), "0")
-		closed := closing(c, ctx)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(ctx) }()
 		eventually(t, patience, func() bool { return errors.Is(second(c.UnleasedSemaphore("pool").Available(ctx)), lock.ErrClosed) })
 		wire.set(nil)
 		wire.proxy.Release()

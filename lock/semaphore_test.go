@@ -59,6 +59,9 @@ func TestSemaphore(t *testing.T) {
 		c, ctx := d.client(lock.WithLease(lease)), t.Context()
 		p := permits(t, c, "pool", 2)
 		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+		if done, err := p.TrySetPermits(ctx, 3); done || err != nil {
+			t.Fatalf("TrySetPermits again: %v, %v", done, err)
+		}
 
 		one := try(t, p)
 		two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLifetime(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
@@ -86,6 +89,8 @@ func TestSemaphore(t *testing.T) {
 
 		free(t, one)
 		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+		mustMatch(t, one.Release(ctx), lock.ErrReleased)
+		mustBe(t, "left", available(t, p), 1)
 		must(t, "AddPermits", p.AddPermits(ctx, -2))
 		free(t, two) // one is missing yet: no message
 		mustBe(t, "left", available(t, p), 0)
@@ -94,6 +99,10 @@ func TestSemaphore(t *testing.T) {
 		mustBe(t, "left", d.value("pool"), "1")
 		if in := d.leases("pool"); len(in) != 0 {
 			t.Errorf("left in Redis: %v", in)
+		}
+
+		if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "semaphore" {
+			t.Errorf("the span has %v", attrs)
 		}
 		if n := d.rdb.PubSubChannels(ctx, d.sp.Prefix()+"lockdog:control:*").Val(); len(n) != 0 {
 			t.Errorf("listening to %v, though nobody can force a permit", n)
@@ -205,6 +214,31 @@ func TestSemaphorePermitsThatRanOut(t *testing.T) {
 	})
 }
 
+// A permit that is gone from Redis is lost, and one that was lost is not given back.
+func TestSemaphorePermitLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c := d.client(lock.WithLease(steady))
+		p := permits(t, c, "pool", 3)
+		key := "{" + d.key("pool") + "}:timeout"
+		one, two, three := try(t, p), try(t, p), try(t, p)
+		raw, _ := hex.DecodeString(id(t, one))
+		d.rdb.ZRem(t.Context(), key, string(raw))
+		mustMatch(t, one.Release(t.Context()), lock.ErrLost)
+		mustBe(t, "left", d.value("pool"), "0")
+
+		raw, _ = hex.DecodeString(id(t, two))
+		d.rdb.ZRem(t.Context(), key, string(raw))
+		mustBeLost(t, two, lock.CauseMissing)
+
+		raw, _ = hex.DecodeString(id(t, three)) // it has run out, though nobody has noticed
+		d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
+		mustBeLost(t, three, lock.CauseMissing)
+		mustBe(t, "available", available(t, p), 1)
+	})
+}
+
 // Where Redisson gave a semaphore an end, its permits have the same.
 func TestSemaphoreWithAnEnd(t *testing.T) {
 	t.Parallel()
@@ -253,7 +287,7 @@ func TestSemaphoreEnsurePermits(t *testing.T) {
 		mustBe(t, "number", d.value("pool"), "4")
 		mustBe(t, "message", await(t, "a message", heard).Payload, "5")
 		mustHave(t, s, 6, 5)
-		d.rdb.ZAddXX(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 922337203685477, Member: "of the dead....."}) // as Redisson has it
+		d.rdb.ZAddXX(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 922337203685477, Member: "of the dead....."}) // Redisson's mark of a permit without a lease
 		mustHave(t, s, 6, 4)
 
 		d.rdb.PExpire(ctx, d.key("pool"), time.Minute)
