@@ -175,7 +175,8 @@ func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hold(t, server.Client(t), hostile)
-	record(t, server.Client(t), "evil"+hostile, 10, hostile, hostile+"2")
+	record(t, server.Client(t), "evil"+hostile, 10, hostile+"1", hostile+", 2")
+	record(t, server.Client(t), "evil"+hostile, 20, hostile+", 2", hostile+"1") // a deadlock
 	for _, args := range [][]string{
 		{"ls"}, {"who", hostile}, {"ls", "--json"}, {"graph"}, {"graph", "--json"}, {"unlock", hostile}, {"run", hostile, "--", "true"},
 	} {
