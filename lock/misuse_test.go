@@ -222,6 +222,44 @@ func TestMutexOfAReadWriteLocksName(t *testing.T) {
 	})
 }
 
+// Where subscriptions are refused a log line says so once, and the gauge that is alerted on is 0 although there is a connection.
+func TestRefusedSubscriptionIsSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		srv.SetRefusal(func(cmd string, _ ...string) string {
+			if cmd == "SUBSCRIBE" {
+				return "NOPERM User app has no permissions to run the 'subscribe' command"
+			}
+			return ""
+		})
+		s := newScope(t)
+		c := s.open(t, srv.Client(t), lock.WithLease(far))
+		l := try(t, c.Mutex("job"))
+		next := begin(t.Context(), c.Mutex("job"))
+		eventually(t, patience, func() bool { return len(s.records(t, subscriptionRefused)) == 1 })
+		// It is tried again after 5 s; before that come a PONG of the connection, and the answers to UNSUBSCRIBE for waiters that left.
+		other := try(t, c.Mutex("other"))
+		for end := time.Now().Add(7 * time.Second); time.Now().Before(end); {
+			_, err := c.Mutex("other", lock.WithWait(100*time.Millisecond)).Lock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+			if n := s.sum(t, telemetry.MetricPubSubConnected); n != 0 {
+				t.Fatal("the subscription is said to stand")
+			}
+		}
+		if n := len(s.records(t, subscriptionRefused)); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		srv.SetRefusal(nil)
+		eventually(t, patience, func() bool {
+			return len(s.records(t, subscriptionTaken)) == 1 && s.sum(t, telemetry.MetricPubSubConnected) == 1
+		})
+		free(t, other)
+		free(t, l)
+		free(t, granted(t, next))
+	})
+}
+
 // A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
 func TestHookThatPanics(t *testing.T) {
 	t.Parallel()
