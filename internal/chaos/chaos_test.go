@@ -100,6 +100,9 @@ func TestChaos(t *testing.T) {
 			})
 		}
 	})
+	for _, found := range all.found { // again, at the end: whoever reads a long log begins there
+		fmt.Println("chaos: " + found)
+	}
 	fmt.Printf("chaos: %v in %v\n", &all, time.Since(began).Round(time.Second))
 }
 
@@ -145,6 +148,7 @@ type tally struct {
 	mu                                                sync.Mutex
 	runs, violated, grants, excused, stale, undecided int
 	deadlocks                                         int // waits that were in one
+	found                                             []string
 }
 
 func (a *tally) add(r result) {
@@ -153,6 +157,9 @@ func (a *tally) add(r result) {
 	a.runs++
 	if len(r.violations) > 0 {
 		a.violated++
+	}
+	for _, v := range r.violations {
+		a.found = append(a.found, fmt.Sprintf("seed %d on %s: %v", r.schedule.Seed, r.schedule.Shape, v))
 	}
 	a.grants += r.history.Grants()
 	a.excused += r.excused

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +29,8 @@ func grantID(member string) string {
 	return history.GrantID(member)
 }
 
-// askings is a hook of go-redis that notes which requests for a lock were given up, until when they may yet be done, and until when they were
-// made again.
+// askings is a hook of go-redis that notes until when a lock may yet be given to an owner of whom a request was given up: by that request,
+// by a later one, or by another client's release while the owner's entry is in the wait set.
 type askings struct {
 	redistest.Hook
 	diary *diary
@@ -40,39 +41,58 @@ type askings struct {
 func (a askings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		owner, notAfter, ok := asking(cmd.Args())
-		if !ok {
-			return err
-		}
-		e := history.Event{At: now(), What: history.Unclear, Owner: owner}
 		var reply redis.Error
-		if answered := err == nil || errors.As(err, &reply); answered {
-			if _, before := a.given.Load(owner); !before {
-				return err
+		answered := err == nil || errors.As(err, &reply)
+		for _, asked := range askingOf(cmd.Args()) {
+			if _, before := a.given.Load(asked.owner); answered && !before {
+				continue
 			}
-		} else if e.Delay = time.Until(time.UnixMicro(notAfter)); notAfter == 0 {
-			e.Delay, e.Why = 0, "without a limit"
+			a.given.Store(asked.owner, true)
+			e := history.Event{At: now(), What: history.Unclear, Owner: asked.owner, Delay: asked.trust}
+			switch {
+			case answered:
+			case asked.notAfter == 0:
+				e.Why = "without a limit"
+			default:
+				e.Delay += time.Until(time.UnixMicro(asked.notAfter))
+			}
+			a.diary.note(e)
 		}
-		a.given.Store(owner, true)
-		a.diary.note(e)
 		return err
 	}
 }
 
-// asking finds an owner, the lease it wants and the not-after, which follow each other in the scripts that take a lock.
-func asking(args []any) (owner string, notAfter int64, ok bool) {
+// asking is what a script may do for an owner: take the lock, or add the owner's entry to the wait set.
+type asking struct {
+	owner    string
+	notAfter int64         // 0: it may do so at any time
+	trust    time.Duration // how long another client's release may grant the lock by that entry
+}
+
+// waitEntry matches the entry of a waiter that may be granted the lock: see script.Entry.
+var waitEntry = regexp.MustCompile(`^\d{10} (\d+) \S+ (.+)$`)
+
+// askingOf finds the owner, the lease and the not-after, which follow each other in the scripts that take a lock, and the entries in these
+// and in releases.
+func askingOf(args []any) (all []asking) {
 	if name, _ := args[0].(string); !strings.HasPrefix(name, "eval") {
-		return "", 0, false
+		return nil
 	}
-	for i := 3; i+2 < len(args); i++ {
-		member, isText := args[i].(string)
-		lease, isLease := args[i+1].(int64)
-		limit, isLimit := args[i+2].(int64)
-		if isText && isLease && isLimit && lease > 0 && grantID(member) != "" {
-			return grantID(member), limit, true
+	var notAfter int64
+	for i := 3; i < len(args); i++ {
+		text, _ := args[i].(string)
+		if match := waitEntry.FindStringSubmatch(text); match != nil {
+			ms, _ := strconv.Atoi(match[1])
+			all = append(all, asking{grantID(match[2]), notAfter, time.Duration(ms) * time.Millisecond})
+		} else if grantID(text) != "" && i+2 < len(args) {
+			lease, isLease := args[i+1].(int64)
+			if limit, isLimit := args[i+2].(int64); isLease && isLimit && lease > 0 {
+				notAfter = limit
+				all = append(all, asking{grantID(text), notAfter, 0})
+			}
 		}
 	}
-	return "", 0, false
+	return all
 }
 
 const (

@@ -48,7 +48,8 @@ const (
 	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left or held, of Room in all
 	Peek     = "peek"    // Redis was read between Since and At; the owners whose GrantID is in Owners held Name
 	// Unclear: a request that may take the lock for the owner with the GrantID Owner was given up, or a later request
-	// was answered; Delay: how long it may still be executed; Why: there is no limit for that
+	// was answered; Delay: how long the owner may still be given the lock, by the request or by its entry in the wait
+	// set; Why: there is no limit for that
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections: Counts
 	Note    = "note"   // only for the reader

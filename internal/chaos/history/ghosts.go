@@ -19,10 +19,10 @@ const (
 
 // known is what the clients know about one owner.
 type known struct {
-	asked   Time // until then a request of this owner may take the lock
+	asked   Time // until then a request of this owner, or its entry in the wait set, may get it the lock
 	until   Time // until then somebody may believe that it holds the lock, or its lease may last
 	freed   Time // when it was released; 0: it wasn't
-	unbound bool // there is no known limit for when a request may take the lock
+	unbound bool // there is no known limit for that
 }
 
 // Ghosts compares what Redis was seen to hold with what the clients know. A request that was given up doesn't take the
