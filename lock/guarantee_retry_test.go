@@ -397,8 +397,9 @@ func lostAnswers(t *testing.T, k kindOfLock, acquire, release string, verdict re
 	}
 	f.wire.set(redistest.ReplyTo(verdict, f.wire.script(release, "job"), redistest.Nth(1)))
 	free(t, l)
-	if a, r := f.tries(acquire, "job"), f.tries(release, "job"); a != 2 || r != 2 {
-		t.Errorf("%d tries to acquire, %d to release, want 2", a, r)
+	// Beside the caller, the cleanup may release already what the first try to acquire could still take.
+	if a, r := f.tries(acquire, "job"), f.tries(release, "job"); a != 2 || r < 2 {
+		t.Errorf("%d tries to acquire, %d to release, want 2, and 2 at least", a, r)
 	}
 	if a, r := f.sum(t, telemetry.MetricAcquisitions)-1, f.released(t); a != 1 || r != 1 { // less the warm-up
 		t.Errorf("%v acquisitions and %v releases counted, want 1", a, r)
