@@ -88,7 +88,11 @@ func tryDo(t *testing.T, w *world) {
 	if runs != 0 {
 		t.Errorf("fn ran %d times under a lock that was held", runs)
 	}
-	n, err := lock.TryDo(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
+	n := 0
+	eventually(t, patience, func() bool { // of a Quorum, a node may still have what it granted one of these too late: see takeFreed
+		n, err = lock.TryDo(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
+		return err == nil || !w.kind.quorum
+	})
 	if n != 42 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}

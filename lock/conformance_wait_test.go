@@ -184,7 +184,8 @@ func waitOver(t *testing.T, w *world) {
 	}
 	waiting(t, c, 0)
 	free(t, l)
-	free(t, w.takeFreed(w.lock(w.client(), "a").TryLock)) // it has left nothing
+	eventually(t, patience, func() bool { return w.left("a") == -2 }) // as in canceledWhileWaiting
+	free(t, w.takeFreed(w.lock(w.client(), "a").TryLock))             // it has left nothing
 }
 
 func waitZero(t *testing.T, w *world) {
