@@ -32,12 +32,7 @@ func TestCleanup_ClockAhead(t *testing.T) {
 		late := redistest.When(redistest.Up, redistest.Hold, func(ch redistest.Chunk) bool {
 			return bytes.Contains(ch.Data, []byte(script.Acquire.SHA)) && bytes.Contains(ch.Data, []byte("job:late"))
 		})
-		proxy.SetRule(func(ch redistest.Chunk) redistest.Verdict {
-			if ch.Dir == redistest.Up && ch.Conn == 1 && ch.Seq == 1 { // the handshake
-				return redistest.Delay(400 * time.Millisecond)
-			}
-			return late(ch)
-		})
+		proxy.SetRule(redistest.FirstOf(redistest.When(redistest.Up, redistest.Delay(400*time.Millisecond), redistest.Nth(1)), late))
 		l, err := c.Mutex("job").TryLock(ctx)
 		if err != nil {
 			t.Fatal(err)

@@ -45,8 +45,8 @@ func (r *run) start(t *testing.T, i int) *process {
 	p.output = r.outputOf(p.number)
 	o := r.orders(p.number)
 	o.Via, o.History = make(map[string]string), p.history
-	for _, g := range r.gates[i] {
-		o.Via[g.Target()] = g.Addr()
+	for j, g := range r.gates[i] {
+		o.Via[r.rig.servers[j].Addr()] = g.Addr()
 	}
 	say, err := json.Marshal(o)
 	if err != nil {

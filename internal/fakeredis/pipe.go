@@ -18,6 +18,15 @@ func Pipe() (client, server net.Conn) {
 	return &pipeEnd{in: down, out: up}, &pipeEnd{in: up, out: down}
 }
 
+// Dial gives one end of a [Pipe] to serve, and returns the other. If serve returns false, the connection is refused.
+func Dial(serve func(net.Conn) bool) (net.Conn, error) {
+	client, server := Pipe()
+	if !serve(server) {
+		return nil, &net.OpError{Op: "dial", Net: pipeAddr{}.Network(), Err: syscall.ECONNREFUSED}
+	}
+	return client, nil
+}
+
 // pipeEnd is one end of a pipe. Its writes never block.
 type pipeEnd struct{ in, out *stream }
 

@@ -10,7 +10,6 @@ import (
 	"net"
 	"regexp"
 	"sync"
-	"syscall"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -65,13 +64,7 @@ func (s *Server) Serve(conn net.Conn) bool {
 }
 
 // Dial connects to the server. It is for [redis.Options].Dialer.
-func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
-	client, srv := Pipe()
-	if !s.Serve(srv) {
-		return nil, &net.OpError{Op: "dial", Net: pipeAddr{}.Network(), Err: syscall.ECONNREFUSED}
-	}
-	return client, nil
-}
+func (s *Server) Dial(context.Context, string, string) (net.Conn, error) { return Dial(s.Serve) }
 
 // Close ends all connections. It waits for running commands.
 func (s *Server) Close() {

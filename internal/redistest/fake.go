@@ -29,11 +29,9 @@ type Fake struct {
 	addr string
 
 	mu       sync.Mutex
-	listener net.Listener  // nil: killed
 	paused   chan struct{} // closed by Resume; nil: not paused
 	refuse   func(cmd string, args ...string) string
 	executed Commands
-	wg       sync.WaitGroup
 }
 
 // lastPause is longer than any pause of go-redis or lockdog before it notices that its client is closed.
@@ -42,41 +40,18 @@ const lastPause = 2 * time.Second
 // StartFake starts a fake Redis. It ends with the test, or its bubble.
 func StartFake(tb testing.TB) *Fake {
 	tb.Helper()
-	addr, err := pipes.freeAddr()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	addr, err := pipes{}.freeAddr()
+	must(tb, err)
 	f := &Fake{mini: fakeredis.New(), addr: addr, executed: make(Commands)}
-	f.launch(tb)
+	must(tb, f.mini.Open(f.execute))
+	stop, err := pipes{}.listen(addr, f.mini.Serve) // which refuses while f is killed
+	must(tb, err)
 	tb.Cleanup(func() {
+		must(tb, stop())
 		f.Kill(tb)
 		time.Sleep(lastPause) // lets goroutines end that no Close waits for
 	})
 	return f
-}
-
-// launch makes the server serve connections.
-func (f *Fake) launch(tb testing.TB) {
-	tb.Helper()
-	if err := f.mini.Open(f.execute); err != nil {
-		tb.Fatalf("redistest: miniredis: %v", err)
-	}
-	l, err := pipes.listen(f.addr)
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	f.mu.Lock()
-	f.listener = l
-	f.mu.Unlock()
-	f.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return // killed
-			}
-			f.mini.Serve(conn)
-		}
-	})
 }
 
 // execute is called before each command, including those of scripts. It waits while paused, refuses, or counts the
@@ -126,11 +101,10 @@ func (f *Fake) Addr() string { return f.addr }
 // Universal returns the options of a client of this server.
 func (f *Fake) Universal() *redis.UniversalOptions {
 	o := fakeredis.Options()
-	o.Addrs, o.Dialer = []string{f.addr}, dialPipe
+	o.Addrs = []string{f.addr}
+	o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) { return pipes{}.dial(ctx, addr) }
 	return o
 }
-
-func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }
 
 // Client returns a client with [fakeredis.Options], except for what the functions change, such as the address to that
 // of a proxy. It is closed when the test ends.
@@ -180,15 +154,6 @@ func (f *Fake) Resume(testing.TB) {
 // Kill ends all connections and refuses new ones. A second Kill is no error.
 func (f *Fake) Kill(tb testing.TB) {
 	f.Resume(tb) // otherwise Close would wait for a paused command
-	f.mu.Lock()
-	l := f.listener
-	f.listener = nil
-	f.mu.Unlock()
-	if l == nil {
-		return
-	}
-	_ = l.Close()
-	f.wg.Wait()
 	f.mini.Close()
 }
 
@@ -196,11 +161,8 @@ func (f *Fake) Kill(tb testing.TB) {
 func (f *Fake) Restart(tb testing.TB, data Data) {
 	tb.Helper()
 	f.Kill(tb)
-	f.launch(tb)
-	admin := f.Client(tb)
-	if err := admin.ScriptFlush(context.Background()).Err(); err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must(tb, f.mini.Open(f.execute))
+	must(tb, f.Client(tb).ScriptFlush(context.Background()).Err())
 	if data == LoseData {
 		f.mini.FlushAll()
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/lockdog/lockdog/internal/fakeredis"
 )
@@ -15,7 +14,8 @@ import (
 // network is the network on which proxies listen and dial: TCP, or pipes in this process.
 type network interface {
 	freeAddr() (string, error)
-	listen(addr string) (net.Listener, error)
+	// listen calls serve for each new connection, until stop is called. A pipe is refused if serve returns false.
+	listen(addr string, serve func(net.Conn) bool) (stop func() error, err error)
 	dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
@@ -24,7 +24,7 @@ const fakeHost = "fake"
 
 func networkOf(addr string) network {
 	if strings.HasPrefix(addr, fakeHost+":") {
-		return pipes
+		return pipes{}
 	}
 	return tcp{}
 }
@@ -36,85 +36,51 @@ func (tcp) freeAddr() (string, error) {
 	return loopback(port), err
 }
 
-func (tcp) listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+func (tcp) listen(addr string, serve func(net.Conn) bool) (stop func() error, err error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // stopped
+			}
+			serve(conn)
+		}
+	}()
+	return l.Close, nil
+}
 
 func (tcp) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
 }
 
 // pipes is the network of pipes. They need no kernel, so a synctest bubble notices when all goroutines wait.
-var pipes = &pipeNetwork{listeners: make(map[string]*pipeListener)}
+type pipes struct{}
 
-type pipeNetwork struct {
-	lastPort atomic.Int64
+var (
+	lastPipe  atomic.Int64
+	pipesOpen sync.Map // from an address to the function that serves its connections
+)
 
-	mu        sync.Mutex
-	listeners map[string]*pipeListener
+func (pipes) freeAddr() (string, error) {
+	return fmt.Sprintf("%s:%d", fakeHost, lastPipe.Add(1)), nil
 }
 
-func (n *pipeNetwork) freeAddr() (string, error) {
-	return fmt.Sprintf("%s:%d", fakeHost, n.lastPort.Add(1)), nil
-}
-
-func (n *pipeNetwork) listen(addr string) (net.Listener, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listeners[addr] != nil {
-		return nil, &net.OpError{Op: "listen", Net: fakeHost, Err: syscall.EADDRINUSE}
+func (pipes) listen(addr string, serve func(net.Conn) bool) (stop func() error, err error) {
+	pipesOpen.Store(addr, serve)
+	stop = func() error {
+		pipesOpen.Delete(addr)
+		return nil
 	}
-	l := &pipeListener{network: n, addr: addr, dialed: make(chan net.Conn), closed: make(chan struct{})}
-	n.listeners[addr] = l
-	return l, nil
+	return stop, nil
 }
 
-func (n *pipeNetwork) dial(ctx context.Context, addr string) (net.Conn, error) {
-	n.mu.Lock()
-	l := n.listeners[addr]
-	n.mu.Unlock()
-	if l != nil {
-		client, server := fakeredis.Pipe()
-		select {
-		case l.dialed <- server:
-			return client, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-l.closed:
-		}
-	}
-	return nil, &net.OpError{Op: "dial", Net: fakeHost, Err: syscall.ECONNREFUSED}
+func (pipes) dial(_ context.Context, addr string) (net.Conn, error) {
+	return fakeredis.Dial(func(conn net.Conn) bool {
+		serve, ok := pipesOpen.Load(addr)
+		return ok && serve.(func(net.Conn) bool)(conn)
+	})
 }
-
-type pipeListener struct {
-	network *pipeNetwork
-	addr    string
-	dialed  chan net.Conn
-	closed  chan struct{}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.dialed:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Addr() net.Addr { return fakeAddr(l.addr) }
-
-// Close frees the address.
-func (l *pipeListener) Close() error {
-	l.network.mu.Lock()
-	defer l.network.mu.Unlock()
-	if l.network.listeners[l.addr] == l {
-		delete(l.network.listeners, l.addr)
-		close(l.closed)
-	}
-	return nil
-}
-
-// fakeAddr is the address of a listener of pipes.
-type fakeAddr string
-
-func (fakeAddr) Network() string  { return fakeHost }
-func (a fakeAddr) String() string { return string(a) }

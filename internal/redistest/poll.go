@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"time"
 )
 
@@ -41,5 +42,13 @@ func poll(try func(context.Context) error) error {
 			return fmt.Errorf("after %v: %w", patience, err)
 		case <-tick.C:
 		}
+	}
+}
+
+// must ends the test if err isn't nil.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // Proxy forwards connections to one server, and does to each chunk of bytes what its [Rule] says. It knows nothing of
@@ -15,34 +16,38 @@ import (
 // goroutine, except those that take a testing.TB: they end the test on failure, so only the test's goroutine may call
 // them.
 type Proxy struct {
-	target string
-	addr   string
-	net    network
-	ctx    context.Context // ends with the proxy
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	target  string
+	addr    string
+	net     network
+	rewrite func(io.Reader) io.Reader // changes what a client sends; nil: nothing does
+	ctx     context.Context           // ends with the proxy
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	gate    atomic.Pointer[gate] // of the next Release
 
 	ruleMu sync.Mutex
 	rule   Rule
 
 	mu       sync.Mutex
-	listener net.Listener // nil while new connections are refused
+	refuse   func() error // stops listening; nil while new connections are refused
 	links    map[int]*link
 	lastLink int
-	gate     chan struct{} // closed by Release, which makes a new one
-	held     int
 }
 
 // NewProxy starts a proxy in front of target (host:port), a server or a [Fake]. At first it forwards everything. It
 // ends with the test, together with its connections and what it holds.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
+	return startProxy(tb, target, nil)
+}
+
+func startProxy(tb testing.TB, target string, rewrite func(io.Reader) io.Reader) *Proxy {
+	tb.Helper()
 	n := networkOf(target)
 	addr, err := n.freeAddr()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	p := &Proxy{target: target, addr: addr, net: n, links: make(map[int]*link), gate: make(chan struct{})}
+	must(tb, err)
+	p := &Proxy{target: target, addr: addr, net: n, rewrite: rewrite, links: make(map[int]*link)}
+	p.gate.Store(newGate())
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	tb.Cleanup(p.close)
 	p.Accept(tb)
@@ -51,9 +56,6 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 
 // Addr returns the host:port for clients.
 func (p *Proxy) Addr() string { return p.addr }
-
-// Target returns the host:port of the server behind the proxy.
-func (p *Proxy) Target() string { return p.target }
 
 // SetRule sets the rule for future chunks; nil passes all. Held chunks stay held, and dropped ones stay
 // dropped.
@@ -72,36 +74,43 @@ func (p *Proxy) judge(c Chunk) Verdict {
 	return p.rule(c)
 }
 
+// gate is where chunks are held until the next Release.
+type gate struct {
+	released chan struct{}
+	held     atomic.Int32
+}
+
+func newGate() *gate { return &gate{released: make(chan struct{})} }
+
+// hold waits for the Release. It returns false if ctx ends first.
+func (g *gate) hold(ctx context.Context) bool {
+	g.held.Add(1)
+	defer g.held.Add(-1)
+	select {
+	case <-g.released:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Release delivers what is held now, each connection's chunks in their order. If the rule still says Hold, later chunks
 // are held again: to let everything through, set the rule first.
-func (p *Proxy) Release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.gate)
-	p.gate = make(chan struct{})
-	p.held = 0
-}
+func (p *Proxy) Release() { close(p.gate.Swap(newGate()).released) }
 
 // Held returns the number of held chunks. That is at most one per direction of a
 // connection: the proxy doesn't read what comes after it.
-func (p *Proxy) Held() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.held
-}
+func (p *Proxy) Held() int { return int(p.gate.Load().held.Load()) }
 
 // AwaitHeld waits until at least n chunks are held.
 func (p *Proxy) AwaitHeld(tb testing.TB, n int) {
 	tb.Helper()
-	err := poll(func(context.Context) error {
+	must(tb, poll(func(context.Context) error {
 		if held := p.Held(); held < n {
 			return fmt.Errorf("redistest: proxy %s holds %d chunks, want %d", p.Addr(), held, n)
 		}
 		return nil
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))
 }
 
 // Conns returns the number of open connections.
@@ -114,12 +123,8 @@ func (p *Proxy) Conns() int {
 // CutAll resets all connections that exist now. What they hold is lost.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
-	links := make([]*link, 0, len(p.links))
+	defer p.mu.Unlock()
 	for _, l := range p.links {
-		links = append(links, l)
-	}
-	p.mu.Unlock()
-	for _, l := range links {
 		l.reset()
 	}
 }
@@ -127,21 +132,16 @@ func (p *Proxy) CutAll() {
 // Refuse makes new connections fail with ECONNREFUSED. Existing connections continue.
 func (p *Proxy) Refuse(tb testing.TB) {
 	tb.Helper()
-	if err := p.closeListener(); err != nil {
-		tb.Fatalf("redistest: proxy: %v", err)
-	}
+	must(tb, p.stopListening())
 	// Another goroutine may be starting a process. Between fork and exec, that process has the listener too.
-	err := poll(func(context.Context) error {
+	must(tb, poll(func(context.Context) error {
 		conn, err := p.net.dial(p.ctx, p.addr)
 		if err != nil {
 			return nil
 		}
 		_ = conn.Close()
-		return errors.New("it listens still")
-	})
-	if err != nil {
-		tb.Fatalf("redistest: proxy: %v", err)
-	}
+		return errors.New("redistest: the proxy still listens")
+	}))
 }
 
 // Accept accepts new connections again after Refuse.
@@ -149,130 +149,77 @@ func (p *Proxy) Accept(tb testing.TB) {
 	tb.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil || p.ctx.Err() != nil {
+	if p.refuse != nil || p.ctx.Err() != nil {
 		return
 	}
 	// As in Refuse: a process between fork and exec may still have the last listener, or the one with which the port
 	// was tried.
-	var l net.Listener
-	err := poll(func(context.Context) (err error) {
-		l, err = p.net.listen(p.addr)
+	must(tb, poll(func(context.Context) (err error) {
+		p.refuse, err = p.net.listen(p.addr, p.serve)
 		return err
-	})
-	if err != nil {
-		tb.Fatalf("redistest: proxy: %v", err)
-	}
-	p.listener = l
-	p.wg.Go(func() { p.serve(l) })
+	}))
 }
 
-func (p *Proxy) closeListener() error {
+func (p *Proxy) stopListening() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener == nil {
+	if p.refuse == nil {
 		return nil
 	}
-	err := p.listener.Close()
-	p.listener = nil
+	err := p.refuse()
+	p.refuse = nil
 	return err
 }
 
-func (p *Proxy) serve(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return // closed by Refuse or close
-		}
-		p.wg.Go(func() { p.forward(conn) })
+// serve begins to serve a connection. If the proxy has ended, serve resets the connection and returns false.
+func (p *Proxy) serve(client net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		closeHard(client)
+		return false
 	}
+	p.wg.Go(func() { p.forward(client) })
+	return true
 }
 
 // forward serves one connection until both directions have ended.
 func (p *Proxy) forward(client net.Conn) {
-	conn, err := p.net.dial(p.ctx, p.target)
+	server, err := p.net.dial(p.ctx, p.target)
 	if err != nil {
 		closeHard(client) // a client sees almost the same as with a dead server
 		return
 	}
-	l := newLink(client, conn)
-	if !p.add(l) {
-		l.reset()
-		return
-	}
+	l := p.link(client, server)
 	var wg sync.WaitGroup
 	wg.Go(func() { p.pump(l, Up) })
 	wg.Go(func() { p.pump(l, Down) })
 	wg.Wait()
-	p.remove(l)
-}
-
-func (p *Proxy) add(l *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
-		return false
-	}
-	p.lastLink++
-	l.id = p.lastLink
-	p.links[l.id] = l
-	return true
-}
-
-func (p *Proxy) remove(l *link) {
-	l.closeBoth()
+	_, _ = client.Close(), server.Close() // both directions have ended, so no error matters
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l.id)
+	l.end()
 }
 
-// nextGate returns the channel that the next Release closes.
-func (p *Proxy) nextGate() <-chan struct{} {
+// link notes a connection. If the proxy has ended, the connection is reset.
+func (p *Proxy) link(client, server net.Conn) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.gate
-}
-
-// hold waits for the gate. It returns false if the connection is cut or the proxy ends first.
-func (p *Proxy) hold(l *link, gate <-chan struct{}) bool {
-	p.count(gate, 1)
-	select {
-	case <-gate:
-		return true
-	case <-l.gone:
-		p.count(gate, -1)
-		return false
+	p.lastLink++
+	l := &link{id: p.lastLink, client: client, server: server}
+	l.ctx, l.end = context.WithCancel(p.ctx)
+	l.greeting.Store(p.net == pipes{})
+	p.links[l.id] = l
+	if p.ctx.Err() != nil {
+		l.reset()
 	}
-}
-
-// count changes the number of held chunks, unless a Release has already released those at the gate.
-func (p *Proxy) count(gate <-chan struct{}, n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if gate == p.gate {
-		p.held += n
-	}
+	return l
 }
 
 func (p *Proxy) close() {
 	p.stop()
-	_ = p.closeListener() // the test is over: an error doesn't matter
+	_ = p.stopListening() // the test is over: an error doesn't matter
 	p.CutAll()
 	p.wg.Wait()
-}
-
-// DialThrough returns a dialer for redis.Options and redis.UniversalOptions. It connects to the proxy if a proxy's
-// target is dialed, and otherwise directly. So clients of a Cluster or of Sentinels, which learn addresses from the
-// servers, can be put behind proxies.
-func DialThrough(proxies ...*Proxy) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	via := make(map[string]string, len(proxies))
-	for _, p := range proxies {
-		via[p.target] = p.Addr()
-	}
-	d := net.Dialer{Timeout: 5 * time.Second}
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if a, ok := via[addr]; ok {
-			addr = a
-		}
-		return d.DialContext(ctx, network, addr)
-	}
 }

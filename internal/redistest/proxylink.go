@@ -1,12 +1,13 @@
 package redistest
 
 import (
-	"bytes"
+	"context"
+	"io"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
 // chunkSize is larger than what Redis usually writes at once (16 KiB of replies), and than go-redis's write buffer for
@@ -20,37 +21,15 @@ type link struct {
 	// greeting: this is a pipe, and the client has sent only commands that start a connection.
 	greeting atomic.Bool
 
-	once sync.Once
-	gone chan struct{} // closed by reset
-}
-
-func newLink(client, server net.Conn) *link {
-	l := &link{client: client, server: server, gone: make(chan struct{})}
-	_, overTCP := client.(*net.TCPConn)
-	l.greeting.Store(!overTCP)
-	return l
-}
-
-func (l *link) ends(d Direction) (from, to net.Conn) {
-	if d == Up {
-		return l.client, l.server
-	}
-	return l.server, l.client
+	ctx context.Context // ends with the link, or when it is reset
+	end context.CancelFunc
 }
 
 // reset breaks both connections. It may be called at any time, and more than once.
 func (l *link) reset() {
-	l.once.Do(func() {
-		close(l.gone)
-		closeHard(l.client)
-		closeHard(l.server)
-	})
-}
-
-func (l *link) closeBoth() {
-	// Errors are ignored: both directions have ended.
-	_ = l.client.Close()
-	_ = l.server.Close()
+	l.end()
+	closeHard(l.client)
+	closeHard(l.server)
 }
 
 // closeHard closes a connection with a reset if it is TCP. It ignores errors: a connection that is closed or broken
@@ -74,10 +53,16 @@ func closeWrite(c net.Conn) {
 // pump copies the bytes of one direction. The two directions of a link end separately: a held request is still
 // delivered after its sender has gone.
 func (p *Proxy) pump(l *link, d Direction) {
-	from, to := l.ends(d)
+	from, to := io.Reader(l.server), l.client
+	if d == Up {
+		from, to = l.client, l.server
+		if p.rewrite != nil {
+			from = p.rewrite(from)
+		}
+	}
 	buf := make([]byte, chunkSize)
 	dropped := false
-	for seq := 1; ; seq++ {
+	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			// The other side sees an orderly end, even if the connection broke.
@@ -87,7 +72,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 		if dropped {
 			continue // keeps reading, so that a full buffer doesn't block the sender
 		}
-		gate := p.nextGate() // before asking the rule: a Release after this point applies to this chunk
+		gate := p.gate.Load() // before asking the rule: a Release after this point applies to this chunk
 		greeting := l.greeting.Load()
 		if greeting && d == Up && !greets(buf[:n]) {
 			greeting = false
@@ -95,7 +80,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 		}
 		var v Verdict
 		if !greeting {
-			v = p.judge(Chunk{Conn: l.id, Dir: d, Seq: seq, Data: buf[:n:n]})
+			v = p.judge(Chunk{Conn: l.id, Dir: d, Data: buf[:n:n]})
 		}
 		switch v.kind {
 		case pass:
@@ -106,11 +91,14 @@ func (p *Proxy) pump(l *link, d Direction) {
 			l.reset()
 			return
 		case hold:
-			if !p.hold(l, gate) {
+			if !gate.hold(l.ctx) {
 				return
 			}
 		case delay:
-			if !l.sleep(v.wait) {
+			ctx, cancel := context.WithTimeout(l.ctx, v.wait)
+			<-ctx.Done()
+			cancel()
+			if l.ctx.Err() != nil {
 				return
 			}
 		case truncate:
@@ -127,27 +115,10 @@ func (p *Proxy) pump(l *link, d Direction) {
 
 // greets reports whether a request is one of those with which go-redis starts a connection.
 func greets(request []byte) bool {
-	_, rest, ok := bytes.Cut(request, []byte("\r\n$")) // "*3\r\n$5\r\nhello\r\n..."
-	if !ok {
-		return false
-	}
-	_, rest, _ = bytes.Cut(rest, []byte("\r\n"))
-	cmd, _, _ := bytes.Cut(rest, []byte("\r\n"))
-	return isGreeting(string(cmd))
+	args, err := proto.ReadStrings(string(request))
+	return err == nil && len(args) > 0 && isGreeting(args[0])
 }
 
 func isGreeting(cmd string) bool {
 	return strings.EqualFold(cmd, "hello") || strings.EqualFold(cmd, "client")
-}
-
-// sleep returns false if the connection was cut before d was over.
-func (l *link) sleep(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-l.gone:
-		return false
-	}
 }

@@ -14,20 +14,12 @@ const (
 	Down                  // from server to client: replies and messages
 )
 
-func (d Direction) String() string {
-	if d == Up {
-		return "up"
-	}
-	return "down"
-}
-
 // Chunk is what one read from a connection returned. On loopback that is what the peer wrote at once, up to 64 KiB: a
 // request or a pipeline of them, a reply or several. Two replies that the server wrote separately may be one chunk if
 // the proxy read late. So a test that counts replies must wait for each reply before it sends the next request.
 type Chunk struct {
 	Conn int // number of the connection through this proxy, from 1
 	Dir  Direction
-	Seq  int // number of the chunk in its direction of its connection, from 1
 	Data []byte
 }
 

@@ -32,7 +32,7 @@ func TestRules(t *testing.T) {
 		{down(4), redistest.Delay(time.Second)}, // only the first
 	} {
 		if got := rule(step.chunk); got != step.want {
-			t.Errorf("step %d, %s %q: %v, want %v", i, step.chunk.Dir, step.chunk.Data, got, step.want)
+			t.Errorf("step %d, %+v: %v, want %v", i, step.chunk, got, step.want)
 		}
 	}
 }
