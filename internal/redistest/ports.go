@@ -24,44 +24,33 @@ const (
 	portTries     = 200
 )
 
-// ports has the ports taken by this process. The open files hold advisory
-// locks, which the kernel releases when the process ends in any way.
-var ports struct {
-	sync.Mutex
-	taken map[int]*os.File
-}
+// taken has the lock files of the ports that this process has taken. While they are open they hold advisory locks, which
+// the kernel releases when the process ends in any way.
+var taken sync.Map
 
-// takePort returns a free port, and reserves it until this process ends. Other test binaries that run at the same time
-// skip it, because its lock file is locked. A port of any other program is noticed by trying to listen on it.
+// takePort returns a free port, and reserves it until this process ends. Other calls, in this test binary or in one
+// that runs at the same time, skip it, because its lock file is locked. A port of any other program is noticed by
+// trying to listen on it.
 func takePort() (int, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("lockdog-redistest-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, fmt.Errorf("redistest: folder for port locks: %w", err)
 	}
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.taken == nil {
-		ports.taken = make(map[int]*os.File)
-	}
 	for range portTries {
 		port := portMin + rand.IntN(portMax-portMin)
-		if ports.taken[port] != nil {
-			continue
-		}
 		f, err := lockFile(filepath.Join(dir, strconv.Itoa(port)))
 		if err != nil {
 			return 0, err
 		}
 		if f == nil {
-			continue // reserved by another test binary
+			continue // reserved
 		}
-		// Listen only with the file locked: otherwise two binaries that try the same port would see each other's
-		// listener.
+		// Listen only with the file locked: otherwise two that try the same port would see each other's listener.
 		if !canListen(port) || !canListen(port+busPortOffset) {
 			_ = f.Close() // nothing was written, so no error matters
 			continue
 		}
-		ports.taken[port] = f
+		taken.Store(port, f)
 		return port, nil
 	}
 	return 0, fmt.Errorf("redistest: no free port in [%d, %d) after %d tries", portMin, portMax, portTries)
@@ -71,13 +60,11 @@ func takePort() (int, error) {
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	port, err := takePort()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return port
 }
 
-// lockFile opens and locks a file. It returns nil without an error if another process has the lock.
+// lockFile opens and locks a file. It returns nil without an error if the lock is held.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
