@@ -78,7 +78,7 @@ func upgradedWhereItStands(t *testing.T, c *redistest.Cluster) {
 	holder, waiter := clients["the new node"], clients["the old node"]
 	l := try(t, holder.Mutex(name))
 	next := behindNode(t, waiter, waiter.Mutex(name))
-	before.RestartAs(t, redistest.KeepData, redistest.PubSubBefore7(false))
+	before.Restart(t, redistest.KeepData, redistest.PubSubBefore7(false))
 	eventually(t, patience, func() bool { return len(lockChannels(t, before)) == 1 })
 	l = mustWake(t, "after the upgrade", l, next)
 	next = behindNode(t, holder, holder.Mutex(name))

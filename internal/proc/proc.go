@@ -19,18 +19,14 @@ type Process struct {
 	err  error         // of cmd.Wait; set before done is closed
 }
 
-// Start starts cmd in our process group, so that Ctrl-C ends both. On Linux the kernel kills the child when this
-// process ends in any way.
-func Start(cmd *exec.Cmd) (*Process, error) { return start(cmd, false) }
-
-// StartApart is Start in a separate process group. So Ctrl-C reaches only this program, which then ends its children in
-// the right order.
-func StartApart(cmd *exec.Cmd) (*Process, error) { return start(cmd, true) }
-
-func start(cmd *exec.Cmd, apart bool) (*Process, error) {
+// Start starts cmd. On Linux the kernel kills the child when this process ends in any way. Ctrl-C ends both, unless cmd
+// says Setpgid: then it reaches only this program, which can end its children in the right order.
+func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
-	cmd.SysProcAttr = diesWithParent()
-	cmd.SysProcAttr.Setpgid = apart
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	dieWithParent(cmd.SysProcAttr)
 	started := make(chan error, 1)
 	go func() {
 		// The kernel kills the child when the thread that forked it ends, so that thread must stay.

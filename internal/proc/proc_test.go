@@ -36,20 +36,18 @@ func TestKillOfAStoppedProcess(t *testing.T) {
 // Ctrl-C goes to a process group.
 func TestProcessGroup(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		start func(*exec.Cmd) (*proc.Process, error)
-		own   bool
-	}{
-		"Start":      {proc.Start, false},
-		"StartApart": {proc.StartApart, true},
-	} {
-		p, err := tc.start(exec.Command("sleep", "60"))
+	for _, own := range []bool{false, true} {
+		cmd := exec.Command("sleep", "60")
+		if own {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		}
+		p, err := proc.Start(cmd)
 		if err != nil {
 			t.Fatal(err)
 		}
 		group, err := syscall.Getpgid(p.PID())
-		if err != nil || (group == p.PID()) != tc.own || (group == syscall.Getpgrp()) == tc.own {
-			t.Errorf("%s: process group %d of %d, ours is %d; %v", name, group, p.PID(), syscall.Getpgrp(), err)
+		if err != nil || (group == p.PID()) != own || (group == syscall.Getpgrp()) == own {
+			t.Errorf("own %v: process group %d of %d, ours is %d; %v", own, group, p.PID(), syscall.Getpgrp(), err)
 		}
 		if err := p.Kill(); err != nil {
 			t.Error(err)

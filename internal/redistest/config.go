@@ -2,7 +2,9 @@ package redistest
 
 import (
 	"crypto/rand"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +35,7 @@ func WithPassword(password string) Option {
 // WithUser adds an ACL user, or changes the user called default:
 // WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-publish").
 func WithUser(name string, rules ...string) Option {
-	return func(c *config) {
-		c.lines = append(c.lines, confLine("user", append([]string{name}, rules...)...))
-	}
+	return WithConfig("user", append([]string{name}, rules...)...)
 }
 
 // PubSubBefore7 sets whether the server lacks sharded pub/sub, like servers before 7. LOCKDOG_REDIS_BEFORE_7 names such
@@ -46,13 +46,7 @@ func PubSubBefore7(on bool) Option {
 
 // OnNode applies options only to Nodes[i] of a [Cluster].
 func OnNode(i int, opts ...Option) Option {
-	return func(c *config) {
-		c.onNode = append(c.onNode, func(node int, c *config) {
-			if node == i {
-				*c = c.with(opts...)
-			}
-		})
-	}
+	return func(c *config) { c.onNode[i] = append(c.onNode[i], opts...) }
 }
 
 // config has everything for a redis.conf except the port and the folder: each attempt to start chooses new ones.
@@ -64,15 +58,7 @@ type config struct {
 	sentinel      bool
 	before7       bool
 	apart         bool // run in a separate process group
-	onNode        []func(node int, c *config)
-}
-
-// forNode returns the configuration of one node of a shape.
-func (c config) forNode(i int) config {
-	for _, apply := range c.onNode {
-		apply(i, &c)
-	}
-	return c
+	onNode        map[int][]Option
 }
 
 const before7Env = "LOCKDOG_REDIS_BEFORE_7"
@@ -82,11 +68,7 @@ const before7Env = "LOCKDOG_REDIS_BEFORE_7"
 const adminUser = "redistest"
 
 func newConfig(opts []Option) config {
-	c := config{adminPassword: rand.Text()}
-	for _, opt := range opts {
-		opt(&c)
-	}
-	return c
+	return config{adminPassword: rand.Text(), onNode: make(map[int][]Option)}.with(opts...)
 }
 
 // with returns a copy with more options.
@@ -99,45 +81,39 @@ func (c config) with(opts ...Option) config {
 }
 
 func (c config) text(port int, dir string) string {
-	lines := []string{
-		confLine("port", strconv.Itoa(port)),
-		confLine("bind", "127.0.0.1"),
-		confLine("protected-mode", "no"),
-		confLine("daemonize", "no"),
-		confLine("dir", dir),
-		confLine("logfile", dir+"/"+logName),
-		confLine("user", adminUser, "on", ">"+c.adminPassword, "~*", "&*", "+@all"),
-	}
+	text := fmt.Sprintf(`port %d
+bind 127.0.0.1
+protected-mode no
+daemonize no
+dir %q
+logfile %q
+user %s on %q ~* &* +@all
+`, port, dir, filepath.Join(dir, logName), adminUser, ">"+c.adminPassword)
 	if !c.sentinel {
-		lines = append(lines,
-			confLine("save", ""),
-			confLine("appendonly", "no"),
-			// Start the transfer to a replica at once. By default Redis waits five seconds for more replicas.
-			confLine("repl-diskless-sync-delay", "0"),
-			// A replica logs in as this package does.
-			confLine("masteruser", adminUser),
-			confLine("masterauth", c.adminPassword),
-		)
-		if c.password != "" {
-			lines = append(lines, confLine("requirepass", c.password))
-		}
+		text += fmt.Sprintf(`save ""
+appendonly no
+# Start the transfer to a replica at once. By default Redis waits five seconds for more replicas.
+repl-diskless-sync-delay 0
+# A replica logs in as this package does.
+masteruser %s
+masterauth %q
+`, adminUser, c.adminPassword)
+	}
+	if c.password != "" {
+		text += confLine("requirepass", c.password)
 	}
 	if c.before7 && os.Getenv(before7Env) == "" {
 		// SHARDNUMSUB is a subcommand of PUBSUB
 		for _, command := range []string{"ssubscribe", "sunsubscribe", "spublish", "pubsub"} {
-			lines = append(lines, confLine("rename-command", command, ""))
+			text += confLine("rename-command", command, "")
 		}
 	}
-	lines = append(lines, c.lines...)
-	return strings.Join(lines, "\n") + "\n"
+	return text + strings.Join(c.lines, "")
 }
 
 func confLine(directive string, args ...string) string {
-	var b strings.Builder
-	b.WriteString(directive)
 	for _, arg := range args {
-		b.WriteByte(' ')
-		b.WriteString(strconv.Quote(arg))
+		directive += " " + strconv.Quote(arg)
 	}
-	return b.String()
+	return directive + "\n"
 }

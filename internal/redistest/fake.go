@@ -167,3 +167,6 @@ func (f *Fake) Restart(tb testing.TB, data Data) {
 		f.mini.FlushAll()
 	}
 }
+
+// Hook is a redis.Hook that does nothing. A hook that embeds it needs only the methods that it changes.
+type Hook struct{ fakeredis.Tap }

@@ -105,7 +105,7 @@ func (p *Proxy) Held() int { return int(p.gate.Load().held.Load()) }
 // AwaitHeld waits until at least n chunks are held.
 func (p *Proxy) AwaitHeld(tb testing.TB, n int) {
 	tb.Helper()
-	must(tb, poll(func(context.Context) error {
+	must(tb, poll(func() error {
 		if held := p.Held(); held < n {
 			return fmt.Errorf("redistest: proxy %s holds %d chunks, want %d", p.Addr(), held, n)
 		}
@@ -134,7 +134,7 @@ func (p *Proxy) Refuse(tb testing.TB) {
 	tb.Helper()
 	must(tb, p.stopListening())
 	// Another goroutine may be starting a process. Between fork and exec, that process has the listener too.
-	must(tb, poll(func(context.Context) error {
+	must(tb, poll(func() error {
 		conn, err := p.net.dial(p.ctx, p.addr)
 		if err != nil {
 			return nil
@@ -154,7 +154,7 @@ func (p *Proxy) Accept(tb testing.TB) {
 	}
 	// As in Refuse: a process between fork and exec may still have the last listener, or the one with which the port
 	// was tried.
-	must(tb, poll(func(context.Context) (err error) {
+	must(tb, poll(func() (err error) {
 		p.refuse, err = p.net.listen(p.addr, p.serve)
 		return err
 	}))

@@ -1,9 +1,8 @@
 package redistest
 
 import (
-	"context"
-	"fmt"
-	"strings"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,64 +18,18 @@ type Replicated struct {
 // They end with the test. The options apply to all servers.
 func StartReplicated(tb testing.TB, replicas int, opts ...Option) *Replicated {
 	tb.Helper()
-	cfg := newConfig(opts)
-	primary := startServers(tb, cfg)[0]
-	return &Replicated{Primary: primary, Replicas: startReplicas(tb, primary, replicas)}
+	r := &Replicated{Primary: Start(tb, opts...)}
+	replica := r.Primary.cfg.with(WithConfig("replicaof", "127.0.0.1", strconv.Itoa(r.Primary.port)))
+	r.Replicas = startServers(tb, slices.Repeat([]config{replica}, replicas)...)
+	must(tb, awaitReply([]*Server{r.Primary}, map[string]int{"state=online": replicas}, "INFO", "replication"))
+	must(tb, awaitLinks(r.Replicas))
+	return r
 }
 
-func startReplicas(tb testing.TB, primary *Server, n int) []*Server {
-	tb.Helper()
-	configs := make([]config, n)
-	for i := range configs {
-		configs[i] = primary.cfg.with(WithConfig("replicaof", "127.0.0.1", fmt.Sprint(primary.port)))
-	}
-	replicas := startServers(tb, configs...)
-	awaitOnline(tb, primary, n)
-	awaitLoaded(tb, replicas)
-	return replicas
-}
-
-// awaitLoaded waits until the replicas report that they have loaded their copy. Valkey 9 loads it a second after the
-// primary has sent it.
-func awaitLoaded(tb testing.TB, replicas []*Server) {
-	tb.Helper()
-	await(tb, "copies of the primary", replicas, func(ctx context.Context, s *Server) error {
-		info, err := s.info(ctx, "replication")
-		if err != nil {
-			return err
-		}
-		return linkUp(info)
-	})
-}
-
-// linkUp returns nil if INFO replication of a replica says that it has its copy and follows its primary.
-func linkUp(info map[string]string) error {
-	if status := info["master_link_status"]; status != "up" {
-		return fmt.Errorf("it is not in sync with its primary: its link is %s", status)
-	}
-	return nil
-}
-
-// awaitOnline waits until the primary has n replicas that have their copy and
-// follow its stream.
-func awaitOnline(tb testing.TB, primary *Server, n int) {
-	tb.Helper()
-	await(tb, "replicas in sync", []*Server{primary}, func(ctx context.Context, s *Server) error {
-		info, err := s.info(ctx, "replication")
-		if err != nil {
-			return err
-		}
-		online := 0
-		for name, field := range info {
-			if strings.HasPrefix(name, "slave") && strings.Contains(field, "state=online") {
-				online++
-			}
-		}
-		if online < n {
-			return fmt.Errorf("%d of %d replicas are in sync", online, n)
-		}
-		return nil
-	})
+// awaitLinks waits until replicas report that they have loaded their copy and follow their primary. Valkey 9 loads it a
+// second after the primary has sent it.
+func awaitLinks(replicas []*Server) error {
+	return awaitReply(replicas, map[string]int{"master_link_status:up": 1}, "INFO", "replication")
 }
 
 // Universal returns the options of a client of the primary.

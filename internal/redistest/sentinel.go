@@ -1,11 +1,9 @@
 package redistest
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,31 +25,23 @@ type Sentinel struct {
 // down: see [Sentinel.Notice].
 func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	tb.Helper()
-	cfg := newConfig(opts)
-	primary := startServers(tb, cfg)[0]
-	s := &Sentinel{Servers: append([]*Server{primary}, startReplicas(tb, primary, replicas)...)}
-
-	watch := config{sentinel: true, adminPassword: cfg.adminPassword}.with(
-		WithConfig("sentinel", "monitor", SentinelName, "127.0.0.1", strconv.Itoa(primary.port), "2"),
+	r := StartReplicated(tb, replicas, opts...)
+	password := r.Primary.cfg.adminPassword
+	watch := config{sentinel: true, adminPassword: password}.with(
+		WithConfig("sentinel", "monitor", SentinelName, "127.0.0.1", strconv.Itoa(r.Primary.port), "2"),
 		WithConfig("sentinel", "auth-user", SentinelName, adminUser),
-		WithConfig("sentinel", "auth-pass", SentinelName, cfg.adminPassword),
+		WithConfig("sentinel", "auth-pass", SentinelName, password),
 		WithConfig("sentinel", "down-after-milliseconds", SentinelName, calm),
 		WithConfig("sentinel", "failover-timeout", SentinelName, "5000"),
 	)
-	s.Sentinels = startServers(tb, watch, watch, watch)
+	s := &Sentinel{
+		Servers:   append([]*Server{r.Primary}, r.Replicas...),
+		Sentinels: startServers(tb, watch, watch, watch),
+	}
 	s.pace(tb, "200", "500", "200")
-	await(tb, "Sentinels know each other and the replicas", s.Sentinels, func(ctx context.Context, sen *Server) error {
-		state, err := sen.sentinel().Master(ctx, SentinelName).Result()
-		if err != nil {
-			return err
-		}
-		if state["flags"] != "master" || state["num-slaves"] != strconv.Itoa(replicas) ||
-			state["num-other-sentinels"] != strconv.Itoa(sentinels-1) {
-			return fmt.Errorf("it sees flags %s, %s replicas, %s other Sentinels",
-				state["flags"], state["num-slaves"], state["num-other-sentinels"])
-		}
-		return nil
-	})
+	complete := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=%d,sentinels=%d\r\n",
+		SentinelName, r.Primary.Addr(), replicas, sentinels)
+	must(tb, awaitReply(s.Sentinels, map[string]int{complete: 1}, "INFO", "sentinel"))
 	s.pace(tb, "1000", "1000", "2000")
 	return s
 }
@@ -62,22 +52,8 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 // check periods.
 func (s *Sentinel) pace(tb testing.TB, info, ping, publish string) {
 	tb.Helper()
-	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {
-		return sen.admin.Do(ctx, "SENTINEL", "DEBUG",
-			"INFO-PERIOD", info, "PING-PERIOD", ping, "PUBLISH-PERIOD", publish).Err()
-	})
-}
-
-// sentinel returns typed Sentinel commands over the admin connection.
-func (s *Server) sentinel() sentinelCommands { return sentinelCommands{s.admin} }
-
-type sentinelCommands struct{ c *redis.Client }
-
-// Master asks a Sentinel for its view of the watched primary.
-func (s sentinelCommands) Master(ctx context.Context, name string) *redis.MapStringStringCmd {
-	cmd := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", name)
-	_ = s.c.Process(ctx, cmd) // the error is in cmd
-	return cmd
+	must(tb, awaitDo(s.Sentinels, "SENTINEL", "DEBUG",
+		"INFO-PERIOD", info, "PING-PERIOD", ping, "PUBLISH-PERIOD", publish))
 }
 
 // Universal returns the options of a client that asks the Sentinels for the
@@ -93,7 +69,7 @@ func (s *Sentinel) Universal() *redis.UniversalOptions {
 // Primary returns the server that all running Sentinels consider the primary. It waits while they disagree.
 func (s *Sentinel) Primary(tb testing.TB) *Server {
 	tb.Helper()
-	return s.awaitPrimary(tb, "Sentinels agree on a primary", func(*Server) error { return nil })
+	return s.awaitPrimary(tb, nil, justWait)
 }
 
 // AwaitFailover waits until all running Sentinels agree on a primary other than old, and that server has taken the
@@ -101,79 +77,45 @@ func (s *Sentinel) Primary(tb testing.TB) *Server {
 func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	s.Notice(tb)
-	return s.awaitPrimary(tb, "failover", func(p *Server) error {
-		if p == old {
-			return fmt.Errorf("the primary is still %d", old.port)
-		}
-		return nil
-	})
+	return s.awaitPrimary(tb, old, justWait)
 }
 
 // Failover orders a failover while the primary is healthy, waits for it, and returns the new primary. The old one
 // becomes a replica. On a busy machine Sentinels may give up a failover; then it is ordered again.
 func (s *Sentinel) Failover(tb testing.TB) *Server {
 	tb.Helper()
-	old := s.Primary(tb)
-	order := func(ctx context.Context, sen *Server) error {
-		return sen.admin.Do(ctx, "SENTINEL", "FAILOVER", SentinelName).Err()
-	}
-	await(tb, "SENTINEL FAILOVER", s.Sentinels[:1], order)
-	ordered := time.Now()
-	return s.awaitPrimary(tb, "failover", func(p *Server) error {
-		if p != old {
-			return nil
-		}
-		if time.Since(ordered) > orderAgain {
-			ordered = time.Now()
-			_ = order(context.Background(), s.Sentinels[0]) // it is refused while a failover is running
-		}
-		return fmt.Errorf("the primary is still %d", old.port)
-	})
+	return s.awaitPrimary(tb, s.Primary(tb), ordering(func() error {
+		return s.Sentinels[0].do("SENTINEL", "FAILOVER", SentinelName).Err() // refused while a failover is running
+	}))
 }
 
 // Notice makes the running Sentinels, from now on, take the primary for down when it is silent for two seconds. On a
 // busy machine a healthy one may be silent for as long, so end it first. Call Notice before a Sentinel is paused.
 func (s *Sentinel) Notice(tb testing.TB) {
 	tb.Helper()
-	await(tb, "SENTINEL SET", s.Sentinels, func(ctx context.Context, sen *Server) error {
-		return sen.admin.Do(ctx, "SENTINEL", "SET", SentinelName, "down-after-milliseconds", alert).Err()
-	})
+	must(tb, awaitDo(s.Sentinels, "SENTINEL", "SET", SentinelName, "down-after-milliseconds", alert))
 }
-
-// orderAgain is the time after which a failover that didn't happen is ordered again.
-const orderAgain = 10 * time.Second
 
 // CutOff prevents the Sentinels from demoting a server, as a partition between them would: they can monitor it, but not
 // make it a replica.
 func (s *Sentinel) CutOff(tb testing.TB, server *Server) {
 	tb.Helper()
-	await(tb, "ACL SETUSER", []*Server{server}, func(ctx context.Context, server *Server) error {
-		return server.admin.Do(ctx, "ACL", "SETUSER", adminUser, "-replicaof", "-slaveof").Err()
-	})
+	must(tb, server.do("ACL", "SETUSER", adminUser, "-replicaof", "-slaveof").Err())
 }
 
-func (s *Sentinel) awaitPrimary(tb testing.TB, what string, check func(*Server) error) *Server {
+// awaitPrimary waits until all running Sentinels agree on a primary other than old, which has taken the role. It calls
+// still each time a Sentinel sees old.
+func (s *Sentinel) awaitPrimary(tb testing.TB, old *Server, still func() error) *Server {
 	tb.Helper()
-	var primary *Server
-	await(tb, what, s.Sentinels, func(ctx context.Context, sen *Server) error {
-		state, err := sen.sentinel().Master(ctx, SentinelName).Result()
+	return awaitPrimary(tb, s.Sentinels, old, func(sen *Server) (*Server, error) {
+		info, err := sen.do("INFO", "sentinel").Text()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		port, err := strconv.Atoi(state["port"])
-		if err != nil {
-			return final(err)
+		primary, err := byAddr(s.Servers, valueOf("address", info))
+		if err != nil || primary == old { // which may be dead
+			return primary, err
 		}
-		if primary, err = byPort(s.Servers, port); err != nil {
-			return final(err)
-		}
-		if err := check(primary); err != nil {
-			return err
-		}
-		return isRole(ctx, primary, "master")
-	})
-	if primary == nil {
-		tb.Fatalf("redistest: %s: no Sentinel runs", what)
-	}
-	return primary
+		return primary, primary.expect(map[string]int{"role:master": 1}, "INFO", "replication")
+	}, still)
 }

@@ -1,15 +1,15 @@
 package redistest
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -31,41 +31,23 @@ type Server struct {
 	port  int
 	dir   string
 	admin *redis.Client
-
-	mu   sync.Mutex
-	proc *proc.Process
-	own  map[string]int64 // commands of this package that Commands leaves out, by name
+	proc  atomic.Pointer[proc.Process] // nil: it couldn't be started
+	infos atomic.Int64                 // INFOs of this package since the start
 }
 
 // Start starts a server for this test, and waits until it answers. It
 // ends with the test.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
-	s, err := startServer(newConfig(opts))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := s.stop(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
+	return startServers(tb, newConfig(opts))[0]
 }
 
 // startServer starts a server. It tries another port if another process takes the port first.
 func startServer(cfg config) (*Server, error) {
-	bin, err := cfg.binary()
-	if err != nil {
-		return nil, err
-	}
 	for try := 1; ; try++ {
-		s, err := startOnFreePort(bin, cfg)
-		if err == nil {
-			return s, nil
-		}
+		s, err := startOnFreePort(cfg)
 		if try == startTries || !errors.Is(err, errPortTaken) {
-			return nil, err
+			return s, err
 		}
 	}
 }
@@ -73,7 +55,7 @@ func startServer(cfg config) (*Server, error) {
 // errPortTaken means that another process took the port between takePort and the server's bind.
 var errPortTaken = errors.New("redistest: port taken by another process")
 
-func startOnFreePort(bin string, cfg config) (*Server, error) {
+func startOnFreePort(cfg config) (*Server, error) {
 	port, err := takePort()
 	if err != nil {
 		return nil, err
@@ -82,24 +64,34 @@ func startOnFreePort(bin string, cfg config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: folder for a server: %w", err)
 	}
-	s := &Server{cfg: cfg, port: port, dir: dir, own: make(map[string]int64)}
+	s := &Server{cfg: cfg, port: port, dir: dir}
 	s.admin = redis.NewClient(&redis.Options{
 		Addr:     s.Addr(),
 		Username: adminUser,
 		Password: cfg.adminPassword,
 		// One connection with a short start: tests look at the counts of commands, which should include few of ours.
 		PoolSize:        1,
-		ReadTimeout:     patience, // go-redis repeats a command after a timeout, but own counts it once
+		ReadTimeout:     patience, // go-redis repeats a command after a timeout, but infos counts it once
+		MaxRetries:      1,        // finds out that a restart has ended the connection
 		Protocol:        2,
 		DisableIdentity: true,
 	})
-	if err := os.WriteFile(s.confPath(), []byte(cfg.text(port, dir)), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("redistest: redis.conf: %w", err), s.stop())
+	err = s.configure()
+	if err == nil {
+		err = s.launch()
 	}
-	if err := s.launch(bin); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
+}
+
+// configure writes the redis.conf.
+func (s *Server) configure() error {
+	if err := os.WriteFile(s.confPath(), []byte(s.cfg.text(s.port, s.dir)), 0o600); err != nil {
+		return fmt.Errorf("redistest: redis.conf: %w", err)
+	}
+	return nil
 }
 
 func (c config) binary() (string, error) {
@@ -120,49 +112,51 @@ func (c config) binary() (string, error) {
 
 func (s *Server) confPath() string { return filepath.Join(s.dir, "redis.conf") }
 
-// launch starts the process, and waits until it accepts our password.
-func (s *Server) launch(bin string) error {
-	args := []string{s.confPath()}
-	if s.cfg.sentinel {
-		args = append(args, "--sentinel")
-	}
-	cmd := exec.Command(bin, args...)
-	if len(s.cfg.env) > 0 {
-		cmd.Env = append(os.Environ(), s.cfg.env...)
-	}
-	start := proc.Start
-	if s.cfg.apart {
-		start = proc.StartApart
-	}
-	p, err := start(cmd)
-	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	s.setProc(p)
-	err = poll(func(ctx context.Context) error {
-		if p.Ended() {
-			return final(s.died())
-		}
-		return s.greet(ctx)
-	})
-	if err != nil {
-		return fmt.Errorf("redistest: server on port %d did not start: %w", s.port, err)
-	}
-	if s.cfg.sentinel {
-		return nil // it has no CONFIG RESETSTAT, and its commands aren't counted
-	}
-	return s.resetStats()
-}
-
-// greet returns nil once the server lets us log in and has loaded its data.
-func (s *Server) greet(ctx context.Context) error {
-	// Dial without go-redis first: after as many refused dials as its pool is large, a go-redis client keeps dialing in
-	// the background once a second.
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
+// launch starts the process, and waits until it accepts our password. From then on Commands counts.
+func (s *Server) launch() error {
+	bin, err := s.cfg.binary()
 	if err != nil {
 		return err
 	}
-	return errors.Join(conn.Close(), s.admin.Ping(ctx).Err())
+	cmd := exec.Command(bin, s.confPath())
+	if s.cfg.sentinel {
+		cmd.Args = append(cmd.Args, "--sentinel")
+	}
+	cmd.Env = append(os.Environ(), s.cfg.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: s.cfg.apart}
+	p, err := proc.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	s.proc.Store(p)
+	err = poll(func() error {
+		if p.Ended() {
+			return nil // died says why
+		}
+		return s.greet()
+	})
+	if p.Ended() {
+		err = s.died()
+	}
+	if err != nil {
+		return fmt.Errorf("redistest: server on port %d did not start: %w", s.port, err)
+	}
+	s.infos.Store(0)
+	if s.cfg.sentinel {
+		return nil // it has no CONFIG RESETSTAT, and its commands aren't counted
+	}
+	return s.do("CONFIG", "RESETSTAT").Err()
+}
+
+// greet returns nil once the server lets us log in and has loaded its data.
+func (s *Server) greet() error {
+	// Dial without go-redis first: after as many refused dials as its pool is large, a go-redis client keeps dialing in
+	// the background once a second.
+	conn, err := net.DialTimeout("tcp", s.Addr(), patience)
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Close(), s.do("PING").Err())
 }
 
 // died returns why the process ended before it answered.
@@ -178,27 +172,16 @@ func (s *Server) died() error {
 	return fmt.Errorf("it ended, its log: %s", log[max(0, len(log)-tail):])
 }
 
-func (s *Server) setProc(p *proc.Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proc = p
-}
-
-func (s *Server) process() *proc.Process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proc
-}
+// runs reports whether the process exists; it may be paused.
+func (s *Server) runs() bool { return !s.proc.Load().Ended() }
 
 // stop ends the process and removes its folder.
 func (s *Server) stop() error {
-	var errs []error
-	errs = append(errs, s.admin.Close())
-	if p := s.process(); p != nil {
-		errs = append(errs, p.Kill())
+	err := s.admin.Close()
+	if p := s.proc.Load(); p != nil {
+		err = errors.Join(err, p.Kill())
 	}
-	errs = append(errs, os.RemoveAll(s.dir))
-	return errors.Join(errs...)
+	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
 // Addr returns host:port.
@@ -208,7 +191,7 @@ func (s *Server) Addr() string { return loopback(s.port) }
 func (s *Server) Port() int { return s.port }
 
 // PID returns the process id. It changes with a [Server.Restart].
-func (s *Server) PID() int { return s.process().PID() }
+func (s *Server) PID() int { return s.proc.Load().PID() }
 
 // Universal returns the options of a client of this server, including the
 // password.
@@ -228,52 +211,78 @@ func newClient(tb testing.TB, u *redis.UniversalOptions, change []func(*redis.Op
 	for _, f := range change {
 		f(o)
 	}
-	c := redis.NewClient(o)
-	tb.Cleanup(func() { closeClient(tb, c) })
-	return c
+	return closing(tb, redis.NewClient(o))
 }
 
 // Open returns a client for the Universal options of any shape. It is closed when
 // the test ends.
 func Open(tb testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 	tb.Helper()
-	c := redis.NewUniversalClient(o)
-	tb.Cleanup(func() { closeClient(tb, c) })
-	return c
+	return closing(tb, redis.NewUniversalClient(o))
 }
 
-func closeClient(tb testing.TB, c redis.UniversalClient) {
-	// The test may have closed the client itself. Or the server has closed the connections: then the final message of
-	// TLS fails.
-	var network net.Error
-	if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) && !errors.As(err, &network) {
-		tb.Errorf("redistest: close client: %v", err)
-	}
+// closing returns a client that is closed when the test ends.
+func closing[C io.Closer](tb testing.TB, client C) C {
+	tb.Cleanup(func() {
+		// The test may have closed the client itself. Or the server has closed the connections: then the final message
+		// of TLS fails.
+		var network net.Error
+		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) && !errors.As(err, &network) {
+			tb.Errorf("redistest: close client: %v", err)
+		}
+	})
+	return client
 }
 
 // Pause stops the process with SIGSTOP. Connections stay open, but get no replies, as on a machine that hangs or a
 // network that drops packets. Pausing twice is no error.
 func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().Signal(syscall.SIGSTOP); err != nil {
-		tb.Fatalf("redistest: pause server %d: %v", s.port, err)
-	}
+	must(tb, s.proc.Load().Signal(syscall.SIGSTOP))
 }
 
 // Resume makes a paused process continue. It then executes what was sent to it in
 // the meantime.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().Signal(syscall.SIGCONT); err != nil {
-		tb.Fatalf("redistest: resume server %d: %v", s.port, err)
-	}
+	must(tb, s.proc.Load().Signal(syscall.SIGCONT))
 }
 
 // Kill ends the process as a crash would. What it hadn't persisted is lost.
 // Killing a dead server is no error.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().Kill(); err != nil {
-		tb.Fatalf("redistest: %v", err)
+	must(tb, s.proc.Load().Kill())
+}
+
+// Data says what a restarted server starts with.
+type Data bool
+
+// What [Server.Restart] does with the data.
+const (
+	LoseData Data = false // an empty server, as after a crash without persistence
+	KeepData Data = true  // the data as it was: saved first if the server runs, otherwise what was last persisted
+)
+
+// Restart ends the process as a crash would, and starts it again on the same port with the same configuration and more
+// options, such as another version of the server. A Cluster node or Sentinel keeps its identity, whatever happens to
+// the data. A Sentinel can have no more options: it keeps its identity in its configuration.
+func (s *Server) Restart(tb testing.TB, data Data, opts ...Option) {
+	tb.Helper()
+	if data == KeepData && !s.cfg.sentinel && s.runs() {
+		must(tb, s.do("SAVE").Err())
 	}
+	s.Kill(tb)
+	forget := []string{logName} // otherwise a failed start would be explained with the log of an earlier start
+	if data == LoseData {
+		forget = append(forget, "dump.rdb", "appendonlydir")
+	}
+	for _, name := range forget {
+		must(tb, os.RemoveAll(filepath.Join(s.dir, name)))
+	}
+	if len(opts) > 0 {
+		s.cfg = s.cfg.with(opts...)
+		must(tb, s.configure())
+	}
+	must(tb, s.launch())
 }

@@ -1,26 +1,20 @@
 package redistest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // startServers starts servers concurrently, and stops them when the test ends.
 func startServers(tb testing.TB, configs ...config) []*Server {
 	tb.Helper()
 	servers, err := launchAll(configs...)
-	tb.Cleanup(func() {
-		if err := stopAll(servers); err != nil {
-			tb.Error(err)
-		}
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	stopLater(tb, servers)
+	must(tb, err)
 	return servers
 }
 
@@ -36,6 +30,14 @@ func launchAll(configs ...config) ([]*Server, error) {
 	return slices.DeleteFunc(servers, func(s *Server) bool { return s == nil }), errors.Join(errs...)
 }
 
+func stopLater(tb testing.TB, servers []*Server) {
+	tb.Cleanup(func() {
+		if err := stopAll(servers); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
 func stopAll(servers []*Server) error {
 	var errs []error
 	for _, s := range servers {
@@ -44,44 +46,95 @@ func stopAll(servers []*Server) error {
 	return errors.Join(errs...)
 }
 
-// await polls each running server until try returns nil for it.
-func await(tb testing.TB, what string, servers []*Server, try func(context.Context, *Server) error) {
-	tb.Helper()
-	for _, s := range servers {
-		if s.process().Ended() {
-			continue
-		}
-		if err := s.await(what, try); err != nil {
-			tb.Fatal(err)
-		}
+// Launch starts servers for programs that aren't tests: one server or, with cluster, a Cluster of three primaries with
+// Redis's default timeouts. They run until stop is called. Ctrl-C reaches only the program, so it can still read the
+// servers' statistics.
+func Launch(cluster bool) (addrs []string, stop func() error, err error) {
+	var servers []*Server
+	apart := func(c *config) { c.apart = true }
+	if cluster {
+		servers, err = launchCluster(0, apart, WithConfig("cluster-node-timeout", "15000"))
+	} else {
+		servers, err = launchAll(newConfig([]Option{apart}))
 	}
+	stop = func() error { return stopAll(servers) }
+	if err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs, stop, nil
 }
 
-func (s *Server) await(what string, try func(context.Context, *Server) error) error {
-	err := poll(func(ctx context.Context) error { return try(ctx, s) })
-	if err != nil {
-		return fmt.Errorf("redistest: %s, server %d: %w", what, s.port, err)
+// await polls each running server until try returns nil for it.
+func await(servers []*Server, try func(*Server) error) error {
+	for _, s := range servers {
+		if !s.runs() {
+			continue
+		}
+		if err := poll(func() error { return try(s) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// byPort returns the server that listens on port.
-func byPort(servers []*Server, port int) (*Server, error) {
+// awaitDo sends a command to each running server until it succeeds.
+func awaitDo(servers []*Server, command ...any) error {
+	return await(servers, func(s *Server) error { return s.do(command...).Err() })
+}
+
+// awaitReply sends a command to each running server until its reply is what expect expects.
+func awaitReply(servers []*Server, want map[string]int, command ...any) error {
+	return await(servers, func(s *Server) error { return s.expect(want, command...) })
+}
+
+// awaitPrimary waits until each running server sees a primary other than old, and returns what the last one sees. It
+// calls still each time a server sees old.
+func awaitPrimary(tb testing.TB, servers []*Server, old *Server,
+	seenBy func(*Server) (*Server, error), still func() error) *Server {
+	tb.Helper()
+	var primary *Server
+	must(tb, await(servers, func(s *Server) (err error) {
+		if primary, err = seenBy(s); err == nil && primary == old {
+			err = errors.Join(fmt.Errorf("redistest: server %d: the primary is still %d", s.port, old.port), still())
+		}
+		return err
+	}))
+	if primary == nil {
+		tb.Fatal("redistest: none of the servers runs that know the primary")
+	}
+	return primary
+}
+
+// orderAgain is the time after which a failover that didn't happen is ordered again: on a busy machine servers may give
+// one up.
+const orderAgain = 10 * time.Second
+
+// ordering returns a function that gives an order if the last successful one was long ago.
+func ordering(order func() error) func() error {
+	var ordered time.Time
+	return func() error {
+		if time.Since(ordered) < orderAgain {
+			return nil
+		}
+		err := order()
+		if err == nil {
+			ordered = time.Now()
+		}
+		return err
+	}
+}
+
+func justWait() error { return nil }
+
+// byAddr returns the server that listens on addr.
+func byAddr(servers []*Server, addr string) (*Server, error) {
 	for _, s := range servers {
-		if s.port == port {
+		if s.Addr() == addr {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("redistest: no server of this test listens on port %d", port)
-}
-
-func isRole(ctx context.Context, s *Server, want string) error {
-	info, err := s.info(ctx, "replication")
-	if err != nil {
-		return err
-	}
-	if role := info["role"]; role != want {
-		return fmt.Errorf("its role is %s, not %s", role, want)
-	}
-	return nil
+	return nil, fmt.Errorf("redistest: no server of this test listens on %s", addr)
 }

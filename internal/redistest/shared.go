@@ -14,15 +14,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared is the server of [Shared]. It starts with the first test that calls Shared, so a run of other tests starts
-// none.
-var shared struct {
-	sync.Mutex
-	inMain bool
-	server *Server
-	err    error
-	spaces atomic.Int64
-}
+// startShared starts the server of [Shared] for the first test that calls Shared, so a run of other tests starts none.
+// It is nil without [Main].
+var startShared func() (*Server, error)
+
+// spaces is the number of spaces in the shared server.
+var spaces atomic.Int64
 
 // Main is for a package's TestMain. It runs the tests, ends the shared server, checks with goleak that no goroutine is
 // left, and exits. It discards the logs of go-redis and of slog's default logger: their lines don't say which test they
@@ -53,32 +50,25 @@ type runner struct {
 
 // Run is called by goleak in place of m.Run.
 func (r runner) Run() int {
-	shared.Lock()
-	shared.inMain = true
-	shared.Unlock()
+	var server *Server
+	startShared = sync.OnceValues(func() (_ *Server, err error) {
+		server, err = startServer(newConfig(nil))
+		return server, err
+	})
 	code := r.m.Run()
-
-	if err := stopShared(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
+	if server != nil {
+		if err := server.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
 	}
 	if code == 0 {
 		// This only waits: VerifyTestMain decides. go-redis takes its time to notice that a client was closed while it
 		// dialed dead servers: it tries several times, and a client of Sentinels asks each of them. goleak's own limit
 		// is too short for that.
-		_ = poll(func(context.Context) error { return goleak.Find(r.opts...) })
+		_ = poll(func() error { return goleak.Find(r.opts...) })
 	}
 	return code
-}
-
-func stopShared() error {
-	shared.Lock()
-	defer shared.Unlock()
-	shared.inMain = false
-	if shared.server == nil {
-		return nil
-	}
-	return shared.server.stop()
 }
 
 // Space is one test's part of the shared server: the keys under its prefix belong to the test. It has no Pause and no
@@ -92,34 +82,18 @@ type Space struct {
 // the test ends.
 func Shared(tb testing.TB) Space {
 	tb.Helper()
-	s, err := sharedServer()
-	if err != nil {
-		tb.Fatal(err)
+	if startShared == nil {
+		tb.Fatal("redistest: Shared needs `func TestMain(m *testing.M) { redistest.Main(m) }` in this package")
 	}
-	sp := Space{server: s, prefix: fmt.Sprintf("t%d:", shared.spaces.Add(1))}
+	s, err := startShared()
+	must(tb, err)
+	sp := Space{server: s, prefix: fmt.Sprintf("t%d:", spaces.Add(1))}
 	tb.Cleanup(func() {
 		if keys := sp.Keys(tb); len(keys) > 0 {
-			ctx, cancel := adminContext()
-			defer cancel()
-			if err := s.admin.Unlink(ctx, keys...).Err(); err != nil {
-				tb.Errorf("redistest: clean up %s: %v", sp.prefix, err)
-			}
+			must(tb, s.admin.Unlink(context.Background(), keys...).Err())
 		}
 	})
 	return sp
-}
-
-func sharedServer() (*Server, error) {
-	shared.Lock()
-	defer shared.Unlock()
-	if !shared.inMain {
-		return nil, fmt.Errorf(
-			"redistest: Shared needs `func TestMain(m *testing.M) { redistest.Main(m) }` in this package")
-	}
-	if shared.server == nil && shared.err == nil {
-		shared.server, shared.err = startServer(newConfig(nil))
-	}
-	return shared.server, shared.err
 }
 
 // Addr returns the shared server's host:port.
@@ -141,20 +115,7 @@ func (sp Space) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Cli
 // Keys returns the existing keys under the prefix, unsorted: what a test has left behind.
 func (sp Space) Keys(tb testing.TB) []string {
 	tb.Helper()
-	ctx, cancel := adminContext()
-	defer cancel()
-	keys, err := sp.server.keys(ctx, sp.prefix)
-	if err != nil {
-		tb.Fatalf("redistest: keys under %s: %v", sp.prefix, err)
-	}
+	keys, err := sp.server.do("KEYS", sp.prefix+"*").StringSlice()
+	must(tb, err)
 	return keys
-}
-
-func (s *Server) keys(ctx context.Context, prefix string) ([]string, error) {
-	var keys []string
-	it := s.admin.Scan(ctx, 0, prefix+"*", 1000).Iterator()
-	for it.Next(ctx) {
-		keys = append(keys, it.Val())
-	}
-	return keys, it.Err()
 }

@@ -7,11 +7,33 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// adminContext returns a ctx for commands that this package itself sends. It ends after patience.
-func adminContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+// do sends a command of this package.
+func (s *Server) do(args ...any) *redis.Cmd {
+	cmd := s.admin.Do(context.Background(), args...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(fmt.Errorf("redistest: %v, server %d: %w", args, s.port, err))
+	} else if args[0] == "INFO" {
+		s.infos.Add(1)
+	}
+	return cmd
+}
+
+// expect returns nil if the reply to a command has each text as often as is wanted.
+func (s *Server) expect(want map[string]int, command ...any) error {
+	reply, err := s.do(command...).Text()
+	if err != nil {
+		return err
+	}
+	for text, n := range want {
+		if strings.Count(reply, text) != n {
+			return fmt.Errorf("redistest: %v, server %d: want %d times %q in %s", command, s.port, n, text, reply)
+		}
+	}
+	return nil
 }
 
 // Commands counts executed commands by lower-case name, those of scripts too. Redis 7 and newer count each subcommand
@@ -42,61 +64,30 @@ func (c Commands) Since(earlier Commands) Commands {
 // Other commands of this package are included, such as those of MoveSlot.
 func (s *Server) Commands(tb testing.TB) Commands {
 	tb.Helper()
-	info := s.Info(tb, "commandstats")
-	c := make(Commands, len(info))
-	for field, stats := range info {
-		name, ok := strings.CutPrefix(field, "cmdstat_")
-		if !ok {
-			continue
+	c := make(Commands)
+	for field, stats := range s.Info(tb, "commandstats") {
+		if name, ok := strings.CutPrefix(field, "cmdstat_"); ok {
+			calls, err := strconv.ParseInt(valueOf("calls", stats), 10, 64)
+			must(tb, err)
+			c[name] = calls
 		}
-		calls, err := callsOf(stats)
-		if err != nil {
-			tb.Fatalf("redistest: INFO commandstats of %s: %v", name, err)
-		}
-		c[name] = calls
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, calls := range s.own {
-		c[name] -= calls
-	}
-	// The reply of this INFO doesn't count this INFO yet, but s.own does.
-	c["info"]++
-	maps.DeleteFunc(c, func(_ string, calls int64) bool { return calls == 0 })
-	return c
+	// The reply of this INFO doesn't count this INFO yet, but s.infos does.
+	return c.Since(Commands{"info": s.infos.Load() - 1, "config|resetstat": 1})
 }
 
-func callsOf(stats string) (int64, error) {
-	for stat := range strings.SplitSeq(stats, ",") {
-		if n, ok := strings.CutPrefix(stat, "calls="); ok {
-			return strconv.ParseInt(n, 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("no calls= in %q", stats)
+// valueOf returns a value in a list "name=value,name=value...".
+func valueOf(name, list string) string {
+	_, rest, _ := strings.Cut(","+list, ","+name+"=")
+	value, _, _ := strings.Cut(rest, ",")
+	return value
 }
 
 // Info returns the fields of one section of INFO.
 func (s *Server) Info(tb testing.TB, section string) map[string]string {
 	tb.Helper()
-	ctx, cancel := adminContext()
-	defer cancel()
-	fields, err := s.info(ctx, section)
-	if err != nil {
-		tb.Fatalf("redistest: INFO %s of server %d: %v", section, s.port, err)
-	}
-	return fields
-}
-
-func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.admin.Info(ctx, section).Result()
-	if err != nil {
-		return nil, err
-	}
-	s.sent("info")
-	return infoFields(text), nil
-}
-
-func infoFields(text string) map[string]string {
+	text, err := s.do("INFO", section).Text()
+	must(tb, err)
 	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, field, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -104,23 +95,4 @@ func infoFields(text string) map[string]string {
 		}
 	}
 	return fields
-}
-
-func (s *Server) sent(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own[name]++
-}
-
-// resetStats makes Commands forget the commands of the start.
-func (s *Server) resetStats() error {
-	ctx, cancel := adminContext()
-	defer cancel()
-	if err := s.admin.ConfigResetStat(ctx).Err(); err != nil {
-		return fmt.Errorf("redistest: reset the counts of server %d: %w", s.port, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own = map[string]int64{"config|resetstat": 1}
-	return nil
 }

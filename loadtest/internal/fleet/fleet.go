@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/proc"
@@ -63,7 +64,8 @@ func (f *Fleet[R]) Start(command []string, cfg any) error {
 	m := &Member[R]{in: in, replies: make(chan reply[R], 8)}
 	out, theirOut := io.Pipe()
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, theirOut, &m.stderr
-	if m.Process, err = proc.StartApart(cmd); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if m.Process, err = proc.Start(cmd); err != nil {
 		return err
 	}
 	go m.listen(out)
