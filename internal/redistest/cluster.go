@@ -14,8 +14,7 @@ import (
 
 const clusterPrimaries = 3
 
-// Cluster is a Redis Cluster of three primaries, each with the same number of
-// replicas.
+// Cluster is a Redis Cluster of three primaries, each with the same number of replicas.
 type Cluster struct {
 	Nodes []*Server // the first three are the primaries at the start, in the order of their slots
 }
@@ -89,17 +88,13 @@ func form(nodes []*Server) error {
 	if err != nil {
 		return err
 	}
-	if err := awaitReply(nodes, map[string]int{stateOK: 1, allAssigned: 1}, "CLUSTER", "INFO"); err != nil {
+	if err := awaitReply(nodes, map[string]int{stateOK: 1, "cluster_slots_assigned:16384": 1}, "CLUSTER", "INFO"); err != nil {
 		return err
 	}
 	return awaitLinks(nodes[clusterPrimaries:])
 }
 
-// In the reply to CLUSTER INFO.
-const (
-	stateOK     = "cluster_state:ok"
-	allAssigned = "cluster_slots_assigned:16384"
-)
+const stateOK = "cluster_state:ok" // in the reply to CLUSTER INFO
 
 func (s *Server) nodeID(tb testing.TB) string {
 	tb.Helper()
@@ -110,11 +105,7 @@ func (s *Server) nodeID(tb testing.TB) string {
 
 // Universal returns the options of a cluster client that gets the addresses of all nodes.
 func (c *Cluster) Universal() *redis.UniversalOptions {
-	o := &redis.UniversalOptions{IsClusterMode: true, Password: c.Nodes[0].cfg.password}
-	for _, s := range c.Nodes {
-		o.Addrs = append(o.Addrs, s.Addr())
-	}
-	return o
+	return &redis.UniversalOptions{IsClusterMode: true, Password: c.Nodes[0].cfg.password, Addrs: addrsOf(c.Nodes)}
 }
 
 // Slot returns the hash slot of a key.
@@ -129,7 +120,7 @@ func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 // ownerOf returns a function that returns the primary that serves a slot, as a node sees it.
 func (c *Cluster) ownerOf(slot int) func(*Server) (*Server, error) {
 	return func(s *Server) (*Server, error) {
-		ranges, err := s.admin.ClusterSlots(context.Background()).Result()
+		ranges, err := s.admin.ClusterSlots(context.Background()).Result() //nolint:staticcheck // before 7 there is no CLUSTER SHARDS
 		if err != nil {
 			return nil, err
 		}

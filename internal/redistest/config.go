@@ -10,13 +10,11 @@ import (
 	"strings"
 )
 
-// Option changes the configuration of a server. The default is: nothing persisted, no
-// password, no limits.
+// Option changes the configuration of a server. The default is: nothing persisted, no password, no limits.
 type Option func(*config)
 
-// WithConfig adds one line of redis.conf, such as
-// WithConfig("maxmemory", "4mb"). If Redis takes a directive only once, the
-// last line counts. An aclfile isn't possible: use [WithUser].
+// WithConfig adds one line of redis.conf, such as WithConfig("maxmemory", "4mb"). If Redis takes a directive only once,
+// the last line counts. An aclfile isn't possible: use [WithUser].
 func WithConfig(directive string, args ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, confLine(directive, args...)) }
 }
@@ -26,8 +24,7 @@ func WithEnv(env ...string) Option {
 	return func(c *config) { c.env = append(c.env, env...) }
 }
 
-// WithPassword makes the default user need this password. The Sentinels
-// of a shape need none.
+// WithPassword makes the default user need this password. The Sentinels of a shape need none.
 func WithPassword(password string) Option {
 	return func(c *config) { c.password = password }
 }

@@ -40,11 +40,9 @@ const lastPause = 2 * time.Second
 // StartFake starts a fake Redis. It ends with the test, or its bubble.
 func StartFake(tb testing.TB) *Fake {
 	tb.Helper()
-	addr, err := pipes{}.freeAddr()
-	must(tb, err)
-	f := &Fake{mini: fakeredis.New(), addr: addr, executed: make(Commands)}
+	f := &Fake{mini: fakeredis.New(), addr: freePipe(), executed: make(Commands)}
 	must(tb, f.mini.Open(f.execute))
-	stop, err := pipes{}.listen(addr, f.mini.Serve) // which refuses while f is killed
+	stop, err := listen(f.addr, f.mini.Serve) // which refuses while f is killed
 	must(tb, err)
 	tb.Cleanup(func() {
 		must(tb, stop())
@@ -102,7 +100,7 @@ func (f *Fake) Addr() string { return f.addr }
 func (f *Fake) Universal() *redis.UniversalOptions {
 	o := fakeredis.Options()
 	o.Addrs = []string{f.addr}
-	o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) { return pipes{}.dial(ctx, addr) }
+	o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) }
 	return o
 }
 

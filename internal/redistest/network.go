@@ -11,32 +11,30 @@ import (
 	"github.com/lockdog/lockdog/internal/fakeredis"
 )
 
-// network is the network on which proxies listen and dial: TCP, or pipes in this process.
-type network interface {
-	freeAddr() (string, error)
-	// listen calls serve for each new connection, until stop is called. A pipe is refused if serve returns false.
-	listen(addr string, serve func(net.Conn) bool) (stop func() error, err error)
-	dial(ctx context.Context, addr string) (net.Conn, error)
-}
+// A fake and the proxies in front of it are reached by pipes, whose addresses begin with fakeHost. Pipes need no
+// kernel, so a synctest bubble notices when all goroutines wait.
+const fakeHost = "fake:"
 
-// fakeHost is the host of every address of a pipe.
-const fakeHost = "fake"
+func isPipe(addr string) bool { return strings.HasPrefix(addr, fakeHost) }
 
-func networkOf(addr string) network {
-	if strings.HasPrefix(addr, fakeHost+":") {
-		return pipes{}
+var (
+	lastPipe atomic.Int64
+	pipes    sync.Map // from an address to the function that serves its connections
+)
+
+// freePipe returns an address for listen.
+func freePipe() string { return fmt.Sprint(fakeHost, lastPipe.Add(1)) }
+
+// listen calls serve for each new connection, until stop is called. A pipe is refused if serve returns false.
+func listen(addr string, serve func(net.Conn) bool) (stop func() error, err error) {
+	if isPipe(addr) {
+		pipes.Store(addr, serve)
+		stop = func() error {
+			pipes.Delete(addr)
+			return nil
+		}
+		return stop, nil
 	}
-	return tcp{}
-}
-
-type tcp struct{}
-
-func (tcp) freeAddr() (string, error) {
-	port, err := takePort()
-	return loopback(port), err
-}
-
-func (tcp) listen(addr string, serve func(net.Conn) bool) (stop func() error, err error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -53,34 +51,12 @@ func (tcp) listen(addr string, serve func(net.Conn) bool) (stop func() error, er
 	return l.Close, nil
 }
 
-func (tcp) dial(ctx context.Context, addr string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
-}
-
-// pipes is the network of pipes. They need no kernel, so a synctest bubble notices when all goroutines wait.
-type pipes struct{}
-
-var (
-	lastPipe  atomic.Int64
-	pipesOpen sync.Map // from an address to the function that serves its connections
-)
-
-func (pipes) freeAddr() (string, error) {
-	return fmt.Sprintf("%s:%d", fakeHost, lastPipe.Add(1)), nil
-}
-
-func (pipes) listen(addr string, serve func(net.Conn) bool) (stop func() error, err error) {
-	pipesOpen.Store(addr, serve)
-	stop = func() error {
-		pipesOpen.Delete(addr)
-		return nil
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	if !isPipe(addr) {
+		return (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
 	}
-	return stop, nil
-}
-
-func (pipes) dial(_ context.Context, addr string) (net.Conn, error) {
 	return fakeredis.Dial(func(conn net.Conn) bool {
-		serve, ok := pipesOpen.Load(addr)
+		serve, ok := pipes.Load(addr)
 		return ok && serve.(func(net.Conn) bool)(conn)
 	})
 }

@@ -24,8 +24,8 @@ const (
 	portTries     = 200
 )
 
-// taken has the lock files of the ports that this process has taken. While they are open they hold advisory locks, which
-// the kernel releases when the process ends in any way.
+// taken has the lock files of the ports that this process has taken. While they are open they hold advisory locks,
+// which the kernel releases when the process ends in any way.
 var taken sync.Map
 
 // takePort returns a free port, and reserves it until this process ends. Other calls, in this test binary or in one
@@ -39,11 +39,11 @@ func takePort() (int, error) {
 	for range portTries {
 		port := portMin + rand.IntN(portMax-portMin)
 		f, err := lockFile(filepath.Join(dir, strconv.Itoa(port)))
-		if err != nil {
-			return 0, err
-		}
-		if f == nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
 			continue // reserved
+		}
+		if err != nil {
+			return 0, fmt.Errorf("redistest: port lock: %w", err)
 		}
 		// Listen only with the file locked: otherwise two that try the same port would see each other's listener.
 		if !canListen(port) || !canListen(port+busPortOffset) {
@@ -64,21 +64,17 @@ func FreePort(tb testing.TB) int {
 	return port
 }
 
-// lockFile opens and locks a file. It returns nil without an error if the lock is held.
+// lockFile opens and locks a file. The error matches EWOULDBLOCK if the lock is held.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("redistest: port lock: %w", err)
+		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return f, nil
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close() // nothing was written, so no error matters
+		return nil, err
 	}
-	_ = f.Close() // nothing was written, so no error matters
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, nil //nolint:nilnil // two lines above say so, and both callers are in this file
-	}
-	return nil, fmt.Errorf("redistest: port lock: %w", err)
+	return f, nil
 }
 
 func canListen(port int) bool {

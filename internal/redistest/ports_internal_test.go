@@ -1,8 +1,10 @@
 package redistest
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -26,17 +28,17 @@ func TestLockFileRefusesTheSecond(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "10001")
 	first, err := lockFile(path)
-	if err != nil || first == nil {
+	if err != nil {
 		t.Fatalf("first lock: %v, %v", first, err)
 	}
-	if second, err := lockFile(path); err != nil || second != nil {
+	if second, err := lockFile(path); !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Errorf("second lock: %v, %v; want none while the first is held", second, err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	third, err := lockFile(path)
-	if err != nil || third == nil {
+	if err != nil {
 		t.Fatalf("lock after the first ended: %v, %v", third, err)
 	}
 	if err := third.Close(); err != nil {

@@ -18,7 +18,6 @@ import (
 type Proxy struct {
 	target  string
 	addr    string
-	net     network
 	rewrite func(io.Reader) io.Reader // changes what a client sends; nil: nothing does
 	ctx     context.Context           // ends with the proxy
 	stop    context.CancelFunc
@@ -43,10 +42,11 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 
 func startProxy(tb testing.TB, target string, rewrite func(io.Reader) io.Reader) *Proxy {
 	tb.Helper()
-	n := networkOf(target)
-	addr, err := n.freeAddr()
-	must(tb, err)
-	p := &Proxy{target: target, addr: addr, net: n, rewrite: rewrite, links: make(map[int]*link)}
+	addr := freePipe()
+	if !isPipe(target) {
+		addr = loopback(FreePort(tb))
+	}
+	p := &Proxy{target: target, addr: addr, rewrite: rewrite, links: make(map[int]*link)}
 	p.gate.Store(newGate())
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	tb.Cleanup(p.close)
@@ -57,8 +57,7 @@ func startProxy(tb testing.TB, target string, rewrite func(io.Reader) io.Reader)
 // Addr returns the host:port for clients.
 func (p *Proxy) Addr() string { return p.addr }
 
-// SetRule sets the rule for future chunks; nil passes all. Held chunks stay held, and dropped ones stay
-// dropped.
+// SetRule sets the rule for future chunks; nil passes all. Held chunks stay held, and dropped ones stay dropped.
 func (p *Proxy) SetRule(r Rule) {
 	p.ruleMu.Lock()
 	defer p.ruleMu.Unlock()
@@ -98,8 +97,8 @@ func (g *gate) hold(ctx context.Context) bool {
 // are held again: to let everything through, set the rule first.
 func (p *Proxy) Release() { close(p.gate.Swap(newGate()).released) }
 
-// Held returns the number of held chunks. That is at most one per direction of a
-// connection: the proxy doesn't read what comes after it.
+// Held returns the number of held chunks. That is at most one per direction of a connection: the proxy doesn't read
+// what comes after it.
 func (p *Proxy) Held() int { return int(p.gate.Load().held.Load()) }
 
 // AwaitHeld waits until at least n chunks are held.
@@ -135,7 +134,7 @@ func (p *Proxy) Refuse(tb testing.TB) {
 	must(tb, p.stopListening())
 	// Another goroutine may be starting a process. Between fork and exec, that process has the listener too.
 	must(tb, poll(func() error {
-		conn, err := p.net.dial(p.ctx, p.addr)
+		conn, err := dial(p.ctx, p.addr)
 		if err != nil {
 			return nil
 		}
@@ -155,7 +154,7 @@ func (p *Proxy) Accept(tb testing.TB) {
 	// As in Refuse: a process between fork and exec may still have the last listener, or the one with which the port
 	// was tried.
 	must(tb, poll(func() (err error) {
-		p.refuse, err = p.net.listen(p.addr, p.serve)
+		p.refuse, err = listen(p.addr, p.serve)
 		return err
 	}))
 }
@@ -185,7 +184,7 @@ func (p *Proxy) serve(client net.Conn) bool {
 
 // forward serves one connection until both directions have ended.
 func (p *Proxy) forward(client net.Conn) {
-	server, err := p.net.dial(p.ctx, p.target)
+	server, err := dial(p.ctx, p.target)
 	if err != nil {
 		closeHard(client) // a client sees almost the same as with a dead server
 		return
@@ -209,7 +208,7 @@ func (p *Proxy) link(client, server net.Conn) *link {
 	p.lastLink++
 	l := &link{id: p.lastLink, client: client, server: server}
 	l.ctx, l.end = context.WithCancel(p.ctx)
-	l.greeting.Store(p.net == pipes{})
+	l.greeting.Store(isPipe(p.addr))
 	p.links[l.id] = l
 	if p.ctx.Err() != nil {
 		l.reset()

@@ -60,8 +60,8 @@ var (
 // delays of chunks that come close together add up.
 func Delay(d time.Duration) Verdict { return Verdict{kind: delay, wait: d} }
 
-// Truncate delivers the first n bytes of the chunk and then ends the connection
-// in that direction (EOF in the middle of a command or reply).
+// Truncate delivers the first n bytes of the chunk and then ends the connection in that direction (EOF in the middle of
+// a command or reply).
 func Truncate(n int) Verdict { return Verdict{kind: truncate, keep: n} }
 
 // Rule decides about chunks. A proxy calls its rule for one chunk at a time, so a rule may count in plain variables. It
@@ -83,8 +83,8 @@ func When(d Direction, v Verdict, conditions ...func(Chunk) bool) Rule {
 	}
 }
 
-// Contains is a condition: the chunk contains text. It ignores ASCII case, so
-// Contains("evalsha") finds a command in any spelling.
+// Contains is a condition: the chunk contains text. It ignores ASCII case, so Contains("evalsha") finds a command in any
+// spelling.
 func Contains(text string) func(Chunk) bool {
 	want := bytes.ToLower([]byte(text))
 	return func(c Chunk) bool { return bytes.Contains(bytes.ToLower(c.Data), want) }
@@ -106,18 +106,13 @@ func ReplyTo(v Verdict, conditions ...func(Chunk) bool) Rule {
 	asked := When(Up, Cut, conditions...) // any verdict but Pass works
 	waiting := make(map[int]bool)         // by connection
 	return func(c Chunk) Verdict {
-		switch {
-		case c.Dir == Up:
-			if asked(c) != Pass {
-				waiting[c.Conn] = true
-			}
-			return Pass
-		case waiting[c.Conn]:
-			delete(waiting, c.Conn)
+		if c.Dir == Up {
+			waiting[c.Conn] = asked(c) != Pass || waiting[c.Conn]
+		} else if waiting[c.Conn] {
+			waiting[c.Conn] = false
 			return v
-		default:
-			return Pass
 		}
+		return Pass
 	}
 }
 

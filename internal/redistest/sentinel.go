@@ -13,8 +13,7 @@ const SentinelName = "lockdog"
 
 const sentinels = 3
 
-// Sentinel is a primary, its replicas and three Sentinels that fail over when
-// two of them agree.
+// Sentinel is a primary, its replicas and three Sentinels that fail over when two of them agree.
 type Sentinel struct {
 	Servers   []*Server // the data servers; the first is the primary at the start
 	Sentinels []*Server // may be paused, killed and restarted too; their commands aren't counted
@@ -56,14 +55,10 @@ func (s *Sentinel) pace(tb testing.TB, info, ping, publish string) {
 		"INFO-PERIOD", info, "PING-PERIOD", ping, "PUBLISH-PERIOD", publish))
 }
 
-// Universal returns the options of a client that asks the Sentinels for the
-// primary.
+// Universal returns the options of a client that asks the Sentinels for the primary.
 func (s *Sentinel) Universal() *redis.UniversalOptions {
-	o := &redis.UniversalOptions{MasterName: SentinelName, Password: s.Servers[0].cfg.password}
-	for _, sen := range s.Sentinels {
-		o.Addrs = append(o.Addrs, sen.Addr())
-	}
-	return o
+	password := s.Servers[0].cfg.password
+	return &redis.UniversalOptions{MasterName: SentinelName, Password: password, Addrs: addrsOf(s.Sentinels)}
 }
 
 // Primary returns the server that all running Sentinels consider the primary. It waits while they disagree.

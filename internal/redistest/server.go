@@ -24,8 +24,7 @@ const (
 	startTries = 5
 )
 
-// Server is one redis-server process. Its methods that change the process may
-// be called from one goroutine at a time.
+// Server is one redis-server process. Its methods that change the process may be called from one goroutine at a time.
 type Server struct {
 	cfg   config
 	port  int
@@ -35,8 +34,7 @@ type Server struct {
 	infos atomic.Int64                 // INFOs of this package since the start
 }
 
-// Start starts a server for this test, and waits until it answers. It
-// ends with the test.
+// Start starts a server for this test, and waits until it answers. It ends with the test.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	return startServers(tb, newConfig(opts))[0]
@@ -86,12 +84,10 @@ func startOnFreePort(cfg config) (*Server, error) {
 	return s, nil
 }
 
-// configure writes the redis.conf.
+func (s *Server) confPath() string { return filepath.Join(s.dir, "redis.conf") }
+
 func (s *Server) configure() error {
-	if err := os.WriteFile(s.confPath(), []byte(s.cfg.text(s.port, s.dir)), 0o600); err != nil {
-		return fmt.Errorf("redistest: redis.conf: %w", err)
-	}
-	return nil
+	return os.WriteFile(s.confPath(), []byte(s.cfg.text(s.port, s.dir)), 0o600)
 }
 
 func (c config) binary() (string, error) {
@@ -109,8 +105,6 @@ func (c config) binary() (string, error) {
 	}
 	return path, nil
 }
-
-func (s *Server) confPath() string { return filepath.Join(s.dir, "redis.conf") }
 
 // launch starts the process, and waits until it accepts our password. From then on Commands counts.
 func (s *Server) launch() error {
@@ -190,17 +184,13 @@ func (s *Server) Addr() string { return loopback(s.port) }
 // Port returns the TCP port. It stays the same after a [Server.Restart].
 func (s *Server) Port() int { return s.port }
 
-// PID returns the process id. It changes with a [Server.Restart].
-func (s *Server) PID() int { return s.proc.Load().PID() }
-
-// Universal returns the options of a client of this server, including the
-// password.
+// Universal returns the options of a client of this server, including the password.
 func (s *Server) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{Addrs: []string{s.Addr()}, Password: s.cfg.password}
 }
 
-// Client returns a client with go-redis's defaults, except for what the functions
-// change. It is closed when the test ends.
+// Client returns a client with go-redis's defaults, except for what the functions change. It is closed when the test
+// ends.
 func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	return newClient(tb, s.Universal(), change)
@@ -214,8 +204,7 @@ func newClient(tb testing.TB, u *redis.UniversalOptions, change []func(*redis.Op
 	return closing(tb, redis.NewClient(o))
 }
 
-// Open returns a client for the Universal options of any shape. It is closed when
-// the test ends.
+// Open returns a client for the Universal options of any shape. It is closed when the test ends.
 func Open(tb testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 	tb.Helper()
 	return closing(tb, redis.NewUniversalClient(o))
@@ -241,15 +230,13 @@ func (s *Server) Pause(tb testing.TB) {
 	must(tb, s.proc.Load().Signal(syscall.SIGSTOP))
 }
 
-// Resume makes a paused process continue. It then executes what was sent to it in
-// the meantime.
+// Resume makes a paused process continue. It then executes what was sent to it in the meantime.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
 	must(tb, s.proc.Load().Signal(syscall.SIGCONT))
 }
 
-// Kill ends the process as a crash would. What it hadn't persisted is lost.
-// Killing a dead server is no error.
+// Kill ends the process as a crash would. What it hadn't persisted is lost. Killing a dead server is no error.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
 	must(tb, s.proc.Load().Kill())

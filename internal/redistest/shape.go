@@ -61,10 +61,15 @@ func Launch(cluster bool) (addrs []string, stop func() error, err error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, stop())
 	}
+	return addrsOf(servers), stop, nil
+}
+
+func addrsOf(servers []*Server) []string {
+	var addrs []string
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
 	}
-	return addrs, stop, nil
+	return addrs
 }
 
 // await polls each running server until try returns nil for it.
@@ -92,8 +97,9 @@ func awaitReply(servers []*Server, want map[string]int, command ...any) error {
 
 // awaitPrimary waits until each running server sees a primary other than old, and returns what the last one sees. It
 // calls still each time a server sees old.
-func awaitPrimary(tb testing.TB, servers []*Server, old *Server,
-	seenBy func(*Server) (*Server, error), still func() error) *Server {
+func awaitPrimary(
+	tb testing.TB, servers []*Server, old *Server, seenBy func(*Server) (*Server, error), still func() error,
+) *Server {
 	tb.Helper()
 	var primary *Server
 	must(tb, await(servers, func(s *Server) (err error) {

@@ -33,13 +33,12 @@ func Main(m *testing.M, opts ...goleak.Option) {
 // FailoverClusterLeak returns options by which goleak ignores what go-redis leaves behind when a client of
 // NewFailoverClusterClient is closed: its subscription at a Sentinel. lockdog doesn't run these functions.
 func FailoverClusterLeak() []goleak.Option {
-	var all []goleak.Option
-	for _, f := range []string{
-		"(*sentinelFailover).listen", "(*channel).initHealthCheck.func1", "(*channel).initMsgChan.func1",
-	} {
-		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9."+f))
+	const in = "github.com/redis/go-redis/v9."
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction(in + "(*sentinelFailover).listen"),
+		goleak.IgnoreAnyFunction(in + "(*channel).initHealthCheck.func1"),
+		goleak.IgnoreAnyFunction(in + "(*channel).initMsgChan.func1"),
 	}
-	return all
 }
 
 // runner ends the shared server after the last test, before goleak checks.
@@ -102,9 +101,6 @@ func (sp Space) Addr() string { return sp.server.Addr() }
 // Prefix returns the prefix that every key and channel of this test must have. It ends with a colon, and has no braces,
 // so that hash tags work.
 func (sp Space) Prefix() string { return sp.prefix }
-
-// Universal returns the options of a client of the shared server.
-func (sp Space) Universal() *redis.UniversalOptions { return sp.server.Universal() }
 
 // Client returns a client of the shared server; see [Server.Client].
 func (sp Space) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
