@@ -49,6 +49,7 @@ func TestMutex(t *testing.T) {
 		r.lookUntil("job", 1)
 		time.Sleep(time.Millisecond) // those that began at the same moment have no order
 		r.wait(t.Context(), first.Mutex("job"))
+		time.Sleep(time.Millisecond) // those of one millisecond have no order
 		r.wait(t.Context(), r.client("second").Mutex("job"))
 		r.lookUntil("job", 2)
 		l = r.wantLock("job", "mutex, held 1, waiting 2, available 0")
