@@ -9,17 +9,13 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 )
 
 // Acquire is the telemetry of one call to Lock or TryLock. It is a value, so that it can be on the caller's stack. It
 // belongs to one goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; later calls are ignored.
 type Acquire struct {
-	lock     *Lock
-	ctx      context.Context // carries the span, for exemplars
-	span     trace.Span      // nil with a no-op tracer
-	start    time.Time       // zero: the duration isn't measured
+	operation
 	lease    time.Duration
 	attempts int
 	wakeups  int
@@ -31,10 +27,9 @@ type Acquire struct {
 	waitStart time.Time     // of the current wait, if waits are measured
 	waited    time.Duration // the sum of the waits that have ended, if waits are measured
 
-	takeover  TakeoverReason
-	errorType ErrorType // of the last call that failed
-	waiting   bool
-	ended     bool
+	takeover TakeoverReason
+	waiting  bool
+	ended    bool
 }
 
 // maxHolderLinks limits the links of an acquire span: each costs 1.5 µs. The latest holders are kept, as they made the
@@ -53,24 +48,9 @@ func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duratio
 	if r.callerAttributes && !l.role.isMember() { // Inherit adds a member's waits to those of its whole
 		caller = trace.SpanFromContext(ctx)
 	}
-	ctx, span := r.tracing.start(ctx, l.role.acquireSpan)
-	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease, caller: caller}
-}
-
-// clock returns the time, or zero if nothing is measured by it: without an SDK, reading clocks would be most of the
-// cost of telemetry.
-func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
-	if span == nil && !r.metrics.acquireTime.Enabled(ctx) {
-		return time.Time{}
-	}
-	return time.Now()
-}
-
-// took records the time since start, unless start is zero.
-func took(ctx context.Context, i metric.Float64Histogram, start time.Time, s *set) {
-	if !start.IsZero() {
-		i.Record(ctx, time.Since(start).Seconds(), s.record...)
-	}
+	a := Acquire{operation: l.begin(ctx, OpAcquire, l.role.acquireSpan), lease: lease, caller: caller}
+	a.start = clock(a.ctx, a.span, l.role.acquireTime)
+	return a.ctx, a
 }
 
 // Traceparent returns the W3C traceparent of the acquire span, "" if it isn't sampled. It is stored in the lock, so
@@ -84,15 +64,6 @@ func (a *Acquire) Traceparent() string {
 
 // Attempt counts an attempt to take the lock. It may consist of several requests, if some fail.
 func (a *Acquire) Attempt() { a.attempts++ }
-
-// Error counts a failed call, as Recorder.Error does, and notes its type for the span.
-func (a *Acquire) Error(t ErrorType) {
-	a.Failed(t)
-	a.lock.rec.Error(a.ctx, OpAcquire, t)
-}
-
-// Failed notes, for the span, the type of an error that was counted elsewhere.
-func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
 // Inherit adds the acquire of a member to that of its whole: its waits, attempts and wake-ups, the last holder, and the
 // last error.
@@ -113,7 +84,7 @@ func (a *Acquire) Inherit(m *Acquire) {
 // valid and sampled, to the latest eight at most. Anybody may have written both strings: so the traceparent is parsed
 // strictly and never becomes a parent, and a long owner is cut off.
 func (a *Acquire) BlockedBy(owner, traceparent string) {
-	if a.span == nil || a.ended || owner == "" || !a.span.IsRecording() {
+	if a.ended || owner == "" || !a.recording() {
 		return
 	}
 	if len(owner) > maxOwner {
@@ -134,9 +105,7 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 	if len(a.links) == maxHolderLinks {
 		a.links = slices.Delete(a.links, 0, 1)
 	}
-	a.links = append(a.links, trace.Link{
-		SpanContext: sc, Attributes: []attribute.KeyValue{KeyLink.String(linkBlockedBy), holder},
-	})
+	a.links = append(a.links, linkTo(sc, linkBlockedBy, holder))
 }
 
 // WaitStart notes that the call waits from now on.
@@ -145,7 +114,7 @@ func (a *Acquire) WaitStart() {
 		return
 	}
 	a.waiting = true
-	a.lock.role.waiting.add(a.ctx, 1, a.lock.role.add)
+	a.lock.role.waiting.add(a.ctx, 1)
 	a.waits, _ = a.ctx.Value(waitsKey{}).(*waits)
 	if a.waits != nil || a.lock.rec.callerAttributes {
 		a.waitStart = time.Now()
@@ -159,7 +128,7 @@ func (a *Acquire) WaitEnd() {
 		return
 	}
 	a.waiting = false
-	a.lock.role.waiting.add(a.ctx, -1, a.lock.role.add)
+	a.lock.role.waiting.add(a.ctx, -1)
 	if !a.waitStart.IsZero() {
 		now := time.Now()
 		a.waits.stop(now)
@@ -179,13 +148,13 @@ func (a *Acquire) addWait(d time.Duration) {
 // Wakeup counts a wake-up of the waiter, by its source.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
-	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
+	a.lock.role.wakeups.inc(a.ctx, string(s))
 }
 
 // Takeover counts that the waiter gets the lock without a message of its release. It must be called before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
 	a.takeover = r
-	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
+	a.lock.role.takeovers.inc(a.ctx, string(r))
 }
 
 // Deadlock records that the wait is part of a deadlock. cycle describes the deadlock for people, in one line; it may
@@ -196,8 +165,8 @@ func (a *Acquire) Deadlock(cycle string, broken bool) {
 		return
 	}
 	r := a.lock.rec
-	r.metrics.deadlocks.Add(a.ctx, 1, a.lock.role.add...)
-	event, logged := a.span != nil && a.span.IsRecording(), r.logs(LogDeadlock) && r.ends.admit(LogDeadlock)
+	a.lock.role.deadlocks.inc(a.ctx, "")
+	event, logged := a.recording(), r.logs(LogDeadlock) && r.ends.admit(LogDeadlock)
 	if !event && !logged {
 		return
 	}
@@ -220,8 +189,7 @@ func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
 	if span == nil {
 		return
 	}
-	attrs = append(attrs, KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()))
-	span.SetAttributes(a.lock.role.located(attrs)...)
+	span.SetAttributes(a.lock.describe(attrs...)...)
 	span.End(trace.WithTimestamp(now.Add(markLength)))
 }
 
@@ -230,12 +198,12 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if a.ended {
 		return
 	}
-	g, m := a.lock.role.group, a.lock.role.metrics
 	now := time.Now()
 	if !a.start.IsZero() {
 		// By the clock reading at the span's start, so that the two agree if the wall clock is set.
 		now = a.start.Add(now.Sub(a.start))
-		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), at(g.acquireTime, AcquireAcquired).record...)
+		a.lock.role.acquireTime.Record(
+			a.ctx, now.Sub(a.start).Seconds(), a.lock.role.acquireSets.at(string(AcquireAcquired)).record...)
 	}
 	h.begin(a, now, owner, token)
 	a.end(AcquireAcquired, nil, h)
@@ -244,7 +212,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 // Pass ends a successful acquire that has no hold: of permits without a lease, or of an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
-		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, at(a.lock.role.acquireTime, AcquireAcquired))
+		a.took(AcquireAcquired)
 		a.end(AcquireAcquired, nil, nil)
 	}
 }
@@ -263,31 +231,29 @@ func (a *Acquire) Fail(outcome Outcome, err error) {
 	if a.ended {
 		return
 	}
-	g, m := a.lock.role.group, a.lock.role.metrics
-	took(a.ctx, m.acquireTime, a.start, at(g.acquireTime, acquireFailed))
+	a.took(acquireFailed)
 	a.end(outcome, err, nil)
+}
+
+// took records the duration of the acquire.
+func (a *Acquire) took(outcome Outcome) {
+	took(a.ctx, a.lock.role.acquireTime, a.start, a.lock.role.acquireSets.at(string(outcome)))
 }
 
 func (a *Acquire) end(outcome Outcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
-	g, m := a.lock.role.group, a.lock.role.metrics
-	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome).add...)
-	if a.span == nil {
-		return
-	}
-	if a.span.IsRecording() {
+	a.lock.role.acquisitions.inc(a.ctx, string(outcome))
+	if a.recording() {
 		a.describe(outcome, err, h)
 	}
-	a.span.End()
+	a.endSpan()
 }
 
 // describe sets the attributes and links of the span at its end.
 func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
-	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
-	attrs = append(attrs,
-		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()),
-		KeyOutcome.String(string(outcome)), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
+	attrs := make([]attribute.KeyValue, 0, 9) // so many that finish can add two without an allocation
+	attrs = append(attrs, KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
 	if a.lease > 0 {
 		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
 	}
@@ -303,13 +269,7 @@ func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 			a.span.AddLink(l)
 		}
 	}
-	if outcome == AcquireError {
-		attrs = append(attrs, KeyErrorType.String(string(typeOr(a.errorType))))
-		if !a.lock.role.isMember() {
-			fail(a.span, err)
-		}
-	}
-	a.span.SetAttributes(a.lock.role.located(attrs)...)
+	a.finish(outcome, err, attrs...)
 }
 
 // typeOr returns t, or ErrorOther if t is "".

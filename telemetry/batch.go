@@ -35,15 +35,15 @@ func (r *Recorder) StartBatch(
 	switch {
 	case shown:
 		ctx, b.span = b.begin(ctx, r)
-		b.start = r.clock(ctx, b.span)
+		b.start = clock(ctx, b.span, r.batchTime)
 	case r.tracing.live():
 		b.quiet, b.start, ctx = true, time.Now(), Untraced(ctx)
 	default:
-		b.start = r.clock(ctx, nil)
+		b.start = clock(ctx, nil, r.batchTime)
 	}
 	b.ctx = ctx
-	r.metrics.scheduleLag.Record(ctx, max(lag, 0).Seconds())
-	r.metrics.batchSize.Record(ctx, int64(size))
+	r.scheduleLag.Record(ctx, max(lag, 0).Seconds())
+	r.shared.batchSize.Record(ctx, int64(size))
 	return ctx, b
 }
 
@@ -89,8 +89,8 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 	case failed > 0 || err != nil:
 		outcome = batchError
 	}
-	took(b.ctx, r.metrics.batchTime, b.start, at(r.metrics.batchSets, outcome))
-	r.leases.settle(b.ctx, nil)
+	took(b.ctx, r.batchTime, b.start, r.batchSets.at(string(outcome)))
+	r.leases.settle(b.ctx)
 	if b.quiet && outcome != batchOK {
 		_, b.span = b.begin(context.Background(), r, trace.WithTimestamp(b.start),
 			trace.WithAttributes(KeyOutcome.String(string(outcome)), KeyErrorType.String(string(typeOr(t)))))

@@ -30,12 +30,14 @@ const (
 	ReleaseError    Outcome = "error" // Redis didn't confirm it; the lease runs out
 )
 
+// operationError is the outcome of any operation that failed.
+const operationError = AcquireError
+
 // The outcomes that this package derives itself.
 const (
-	acquireFailed Outcome = "failed" // of lockdog.acquire.duration: no grant
-	forceForced   Outcome = "forced" // somebody held the lock
-	forceFree     Outcome = "free"   // nobody did
-	forceError    Outcome = "error"
+	acquireFailed Outcome = "failed"  // of lockdog.acquire.duration: no grant
+	forceForced   Outcome = "forced"  // somebody held the lock
+	forceFree     Outcome = "free"    // nobody did
 	batchOK       Outcome = "ok"      // no renewal failed, but locks may be missing or taken
 	batchPartial  Outcome = "partial" // some renewals failed
 	batchError    Outcome = "error"   // all renewals failed

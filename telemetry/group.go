@@ -4,23 +4,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 )
 
-// group has what the locks of a group share: their attribute sets and span names, which are built once, and the data of
-// the observable gauges.
+// group has what the locks of a group share in all roles, and the data of the observable gauges.
 type group struct {
 	name   string
 	alone  role
-	member *tally
+	member func() *tally // made when it is first needed
 
 	set
-	observe []metric.ObserveOption
-
-	acquisitions, acquireTime, wakeups, takeovers, renewals, losses, cancellations, releases sets
-
 	waiting upDown
 
 	appeared atomic.Bool // role.appear was called: the group is in the gauges
@@ -30,28 +22,15 @@ type group struct {
 	failing int        // holds whose last renewal failed
 }
 
-func newGroup(name string, m, ofMember *instruments) *group {
-	kv := KeyGroup.String(name)
-	of := func(m Metric) sets { return newSets(m.Labels[1], kv) }
+func newGroup(name string, i *instruments) *group {
 	g := &group{
-		name:    name,
-		member:  newTally(name, memberOf, ofMember),
-		set:     newSet(kv),
-		observe: []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(kv))},
-
-		acquisitions:  of(MetricAcquisitions),
-		acquireTime:   of(MetricAcquireDuration),
-		wakeups:       of(MetricWakeups),
-		takeovers:     of(MetricTakeovers),
-		renewals:      of(MetricRenewals),
-		losses:        of(MetricLosses),
-		cancellations: of(MetricCancellations),
-		releases:      of(MetricReleases),
-
-		waiting: upDown{counter: m.waiting},
+		name:   name,
+		member: sync.OnceValue(func() *tally { return newTally(name, memberOf, i) }),
+		set:    newSet(KeyGroup.String(name)),
 	}
+	g.waiting = upDown{counter: i.upDowns[MetricWaiting.Name], opts: g.add}
 	g.holds.prev, g.holds.next = &g.holds, &g.holds
-	g.alone = role{group: g, tally: newTally(name, "", m)}
+	g.alone = role{group: g, tally: newTally(name, "", i)}
 	return g
 }
 

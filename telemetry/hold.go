@@ -63,7 +63,7 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 		h.parent = a.span
 	}
 	role := a.lock.role
-	role.held.add(a.ctx, 1, role.add)
+	role.held.add(a.ctx, 1)
 	role.enter(h)
 }
 
@@ -93,10 +93,8 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 
 // describe returns the attributes of every span of the hold except renewals, followed by more.
 func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 7)
-	attrs = append(attrs, KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
-		KeyOwner.String(h.owner), KeyToken.Int64(h.token))
-	return h.lock.role.located(append(attrs, more...))
+	attrs := append(make([]attribute.KeyValue, 0, 3), KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	return h.lock.describe(append(attrs, more...)...)
 }
 
 // Since returns when the lock was granted.
@@ -121,16 +119,11 @@ func (h *Hold) here() context.Context {
 	return context.Background()
 }
 
-// logged returns the span context of log records about the hold.
+// logged returns the span context of log records about the hold: that of the acquire, if the hold isn't recorded.
 func (h *Hold) logged() trace.SpanContext {
 	if t := h.trail.Load(); t != nil {
 		return t.held
 	}
-	return h.untraced()
-}
-
-// untraced returns the span context of the acquire, for a hold that isn't recorded.
-func (h *Hold) untraced() trace.SpanContext {
 	if h.parent == nil {
 		return trace.SpanContext{}
 	}
@@ -139,29 +132,29 @@ func (h *Hold) untraced() trace.SpanContext {
 
 // mark starts a span under the held span. If the hold isn't recorded, the span is the root of a new trace and links to
 // the acquire: the sampler is asked again, and gets why, the group and the kind as attributes. mark returns the ctx for
-// measurements, and the span, nil if it isn't recorded.
-func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context.Context, trace.Span) {
-	ctx, t := h.here(), h.trail.Load()
+// measurements, the span, nil if it isn't recorded, and the span context of log records.
+func (h *Hold) mark(
+	name string, now time.Time, why attribute.KeyValue,
+) (context.Context, trace.Span, trace.SpanContext) {
+	ctx, t, sc := h.here(), h.trail.Load(), h.logged()
 	if t == nil && h.parent == nil {
-		return ctx, nil
+		return ctx, nil, sc
 	}
 	opts := make([]trace.SpanStartOption, 0, 4)
 	opts = append(opts, trace.WithTimestamp(now),
 		trace.WithAttributes(why, KeyGroup.String(h.lock.Group()), KeyKind.String(h.lock.kind)))
 	if t == nil {
-		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{
-			SpanContext: h.parent.SpanContext(), Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
-		}))
+		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(linkTo(h.parent.SpanContext(), linkHeld)))
 	}
 	own, span := h.lock.rec.tracing.start(ctx, name, opts...)
 	if span == nil || !span.IsRecording() {
-		return ctx, nil
+		return ctx, nil, sc
 	}
 	span.SetAttributes(h.describe()...)
 	if t == nil {
 		ctx = own
 	}
-	return ctx, span
+	return ctx, span, span.SpanContext()
 }
 
 // NotRenewed notes that the lease may run out: it is fixed, or its holder winds down. lockdog.lease.utilization.worst
@@ -174,25 +167,20 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
 	}
-	r, role, m := h.lock.rec, h.lock.role, h.lock.role.metrics
+	r, role := h.lock.rec, h.lock.role
 	role.mu.Lock()
 	h.state |= holdLost
 	role.setFailing(h, false)
 	role.mu.Unlock()
 	now := h.now()
-	ctx, span := h.mark(role.lostSpan, now, KeyCause.String(string(cause)))
-	m.losses.Add(ctx, 1, at(role.losses, cause).add...)
+	ctx, span, sc := h.mark(role.lostSpan, now, KeyCause.String(string(cause)))
+	role.losses.inc(ctx, string(cause))
 	used := h.utilization(now)
 	if renewed := role.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
 		// The loss was found at the deadline, not by a renewal, which would have recorded the utilization.
-		m.utilization.Record(ctx, used, role.record...)
-		if used > lateAt {
-			m.late.Add(ctx, 1, role.add...)
-		}
+		role.recordUtilization(ctx, used)
 	}
-	sc := h.logged()
 	if span != nil {
-		sc = span.SpanContext()
 		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(string(cause)))
 		switch {
 		case role.isMember():
@@ -228,11 +216,9 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		return
 	}
 	now := h.now()
-	ctx, span := h.mark(role.cancelSpan, now, KeyReason.String(string(reason)))
-	role.metrics.cancellations.Add(ctx, 1, at(role.cancellations, reason).add...)
-	sc := h.logged()
+	ctx, span, sc := h.mark(role.cancelSpan, now, KeyReason.String(string(reason)))
+	role.cancellations.inc(ctx, string(reason))
 	if span != nil {
-		sc = span.SpanContext()
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	kind := LogEnd
@@ -250,9 +236,9 @@ func (h *Hold) Warn(held time.Duration) {
 	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(LogHeld) {
 		return
 	}
-	sc := h.SpanContext()
-	if h.grant == nil {
-		sc = h.untraced()
+	sc := h.logged()
+	if h.grant != nil {
+		sc = h.grant.held
 	}
 	h.log(LogHeld, sc, nil, seconds("held", held))
 }
@@ -262,17 +248,17 @@ func (h *Hold) End(end HoldEnd) {
 	if h.lock == nil || !h.lock.role.exit(h) {
 		return
 	}
-	r, role, m := h.lock.rec, h.lock.role, h.lock.role.metrics
+	r, role := h.lock.rec, h.lock.role
 	ctx := context.Background()
 	if h.grant != nil {
 		ctx = h.grant.ctx
 	}
-	role.held.add(ctx, -1, role.add)
-	if h.grant == nil && !m.holdTime.Enabled(ctx) {
+	role.held.add(ctx, -1)
+	if h.grant == nil && !role.holdTime.Enabled(ctx) {
 		return
 	}
 	now := h.now()
-	m.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.record...)
+	role.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.record...)
 	if h.grant == nil {
 		return
 	}

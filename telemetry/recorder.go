@@ -43,18 +43,22 @@ type State struct {
 // that it returns, are safe for concurrent use unless their comments say otherwise. They never fail: telemetry must not
 // break the locks.
 type Recorder struct {
-	tracing  tracing
-	metrics  *instruments
-	ofMember *instruments // see instruments.ofMember
-	logger   *slog.Logger
-	state    func() State
-	shared   *registry
-	closed   atomic.Bool
+	tracing tracing
+	logger  *slog.Logger
+	state   func() State
+	shared  *registry
+	closed  atomic.Bool
 
 	callerAttributes bool
 
-	leases upDown
-	ends   Burst // for records without a batch: leases that were canceled or held too long, deadlocks
+	errors                 map[Operation]*counts
+	commands               counts
+	reconnects             metric.Int64Counter
+	leases                 upDown
+	batchTime, scheduleLag metric.Float64Histogram
+	batchSets              sets
+
+	ends Burst // for records without a batch: leases that were canceled or held too long, deadlocks
 
 	mu     sync.Mutex // must be held to replace groups
 	groups atomic.Pointer[map[string]*group]
@@ -77,14 +81,21 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	r.ends = Burst{rec: r, window: endsWindow}
 	r.groups.Store(&map[string]*group{})
 	var err error
-	if r.metrics, err = newInstruments(meterOf(provider)); err != nil {
-		return nil, err
-	}
-	r.ofMember = r.metrics.ofMember()
-	r.leases.counter = r.metrics.watchdogLeases
 	if r.shared, err = join(r, provider); err != nil {
 		return nil, err
 	}
+	i := r.shared.instruments
+	r.errors = map[Operation]*counts{}
+	for _, op := range MetricErrors.Labels[0].Values {
+		c := newCounts(i, MetricErrors, KeyOperation.String(op))
+		r.errors[Operation(op)] = &c
+	}
+	r.commands = newCounts(i, MetricCommands)
+	r.reconnects = i.counters[MetricPubSubReconnects.Name]
+	r.leases.counter = i.upDowns[MetricWatchdogLeases.Name]
+	r.scheduleLag = i.histograms[MetricScheduleLag.Name]
+	r.batchTime = i.histograms[MetricBatchDuration.Name]
+	r.batchSets = newSets(MetricBatchDuration.Labels[0])
 	return r, nil
 }
 
@@ -163,7 +174,7 @@ func (r *Recorder) group(name string, most int) *group {
 			}
 		}
 	}
-	g := newGroup(name, r.metrics, r.ofMember)
+	g := newGroup(name, r.shared.instruments)
 	next := maps.Clone(known)
 	next[name] = g
 	r.groups.Store(&next)
@@ -172,22 +183,22 @@ func (r *Recorder) group(name string, most int) *group {
 
 // Error counts a failed call to Redis in lockdog.errors. ctx is for exemplars.
 func (r *Recorder) Error(ctx context.Context, op Operation, t ErrorType) {
-	if of := r.metrics.errorSets[op]; of != nil {
-		r.metrics.errors.Add(ctx, 1, at(of, t).add...)
+	if c := r.errors[op]; c != nil {
+		c.inc(ctx, string(t))
 	}
 }
 
 // Command counts a command sent to Redis.
 func (r *Recorder) Command(p Purpose) {
-	r.metrics.commands.Add(context.Background(), 1, at(r.metrics.commandSets, p).add...)
+	r.commands.inc(context.Background(), string(p))
 }
 
 // WatchdogLeases adds delta to the number of the watchdog's leases.
 func (r *Recorder) WatchdogLeases(delta int) {
-	r.leases.add(context.Background(), int64(delta), nil)
+	r.leases.add(context.Background(), int64(delta))
 }
 
 // PubSubReconnect counts that a connection for subscriptions failed, and has to be made again.
 func (r *Recorder) PubSubReconnect() {
-	r.metrics.reconnects.Add(context.Background(), 1)
+	r.reconnects.Add(context.Background(), 1)
 }

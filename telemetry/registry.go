@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -12,13 +11,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// registry computes the observable gauges of one MeterProvider over all its recorders. With a callback per recorder,
-// two clients with a group of the same name would hide each other: the SDK keeps the last value of an attribute set.
+// registry has the instruments of one MeterProvider, and computes the observable gauges over all its recorders. With a
+// callback per recorder, two clients with a group of the same name would hide each other: the SDK keeps the last value
+// of an attribute set.
 type registry struct {
+	*instruments
 	provider metric.MeterProvider
 	callback metric.Registration
-
-	oldest, failing, worst, tickAge, connected metric.Float64ObservableGauge
 
 	// members is read by the collecting goroutine, which holds the SDK's lock. That goroutine must not lock
 	// registries.mu, which is held while a callback is registered with the SDK: that would be a deadlock.
@@ -44,19 +43,18 @@ func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 			return reg, nil
 		}
 	}
-	reg := &registry{provider: provider, groups: map[string]struct{}{}}
-	reg.setMembers([]*Recorder{r})
-	var b builder
 	meter := meterOf(provider)
-	reg.oldest = build(&b, MetricOldestAge, meter.Float64ObservableGauge)
-	reg.failing = build(&b, MetricFailing, meter.Float64ObservableGauge)
-	reg.worst = build(&b, MetricWorstUtilization, meter.Float64ObservableGauge)
-	reg.tickAge = build(&b, MetricTickAge, meter.Float64ObservableGauge)
-	reg.connected = build(&b, MetricPubSubConnected, meter.Float64ObservableGauge)
-	var err error
-	reg.callback, err = meter.RegisterCallback(reg.collect,
-		reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
-	if err = errors.Join(b.err, err); err != nil {
+	i, err := newInstruments(meter)
+	if err != nil {
+		return nil, err
+	}
+	reg := &registry{instruments: i, provider: provider, groups: map[string]struct{}{}}
+	reg.setMembers([]*Recorder{r})
+	var observed []metric.Observable
+	for _, g := range i.gauges {
+		observed = append(observed, g)
+	}
+	if reg.callback, err = meter.RegisterCallback(reg.collect, observed...); err != nil {
 		reg.unregister()
 		return nil, err
 	}
@@ -152,15 +150,15 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 		}
 	}
 	for _, t := range groups {
-		o.ObserveFloat64(reg.oldest, t.oldest.Seconds(), t.options...)
-		o.ObserveFloat64(reg.failing, float64(t.failing), t.options...)
-		o.ObserveFloat64(reg.worst, t.worst, t.options...)
+		o.ObserveFloat64(reg.gauges[MetricOldestAge.Name], t.oldest.Seconds(), t.options...)
+		o.ObserveFloat64(reg.gauges[MetricFailing.Name], float64(t.failing), t.options...)
+		o.ObserveFloat64(reg.gauges[MetricWorstUtilization.Name], t.worst, t.options...)
 	}
 	if ticking {
-		o.ObserveFloat64(reg.tickAge, tickAge.Seconds())
+		o.ObserveFloat64(reg.gauges[MetricTickAge.Name], tickAge.Seconds())
 	}
 	if wanted {
-		o.ObserveFloat64(reg.connected, connected)
+		o.ObserveFloat64(reg.gauges[MetricPubSubConnected.Name], connected)
 	}
 	return nil
 }

@@ -47,12 +47,9 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	r, role, ctx := h.lock.rec, h.lock.role, h.here()
 	ordinal := h.ordinal.Load() + 1
 	used := ratio(ev.Elapsed, h.lease)
-	r.metrics.renewals.Add(ctx, 1, at(role.renewals, ev.Outcome).add...)
-	r.metrics.utilization.Record(ctx, used, role.record...)
-	if used > lateAt {
-		r.metrics.late.Add(ctx, 1, role.add...)
-	}
-	role.held.settle(ctx, role.add)
+	role.renewals.inc(ctx, string(ev.Outcome))
+	role.recordUtilization(ctx, used)
+	role.held.settle(ctx)
 
 	recovered := false
 	switch ev.Outcome {
@@ -63,11 +60,7 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	case RenewalError:
 		h.setFailing(true)
 	}
-	sc := h.logged()
-	if span := h.startRenewal(ev, ordinal, used); span != nil {
-		sc = span.SpanContext()
-		span.End(trace.WithTimestamp(ev.End))
-	}
+	sc := h.traceRenewal(ev, ordinal, used)
 	switch {
 	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(LogFail):
 		h.log(LogFail, sc, ev.Err, append(ev.logged(), slog.String("error_type", string(typeOr(ev.ErrType))))...)
@@ -93,28 +86,27 @@ func (h *Hold) setFailing(failing bool) bool {
 	return g.setFailing(h, failing)
 }
 
-// startRenewal starts the span of a renewal; nil: the trace isn't recorded, or the policy leaves the renewal out.
-func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trace.Span {
-	t := h.trail.Load()
-	if t == nil || h.lock.spans == RenewalSpansOff {
-		return nil
+// traceRenewal makes the span of a renewal, unless the trace isn't recorded, or the policy leaves the renewal out. It
+// returns the span context of log records.
+func (h *Hold) traceRenewal(ev *RenewalEvent, ordinal uint32, used float64) trace.SpanContext {
+	t, sc := h.trail.Load(), h.logged()
+	if t == nil {
+		return sc
 	}
 	if t.spans >= renewalsPerTrace && ordinal >= t.retryAt {
 		t = h.nextTrail(t, ev.Start, ordinal)
 	}
 	if !wanted(h.lock.spans, t.refused, ev, ordinal, used) {
-		return nil
+		return sc
 	}
 	opts := make([]trace.SpanStartOption, 0, 2)
 	opts = append(opts, trace.WithTimestamp(ev.Start))
 	if batch := ev.Batch.spanContext(); batch.IsSampled() {
-		opts = append(opts, trace.WithLinks(trace.Link{
-			SpanContext: batch, Attributes: []attribute.KeyValue{KeyLink.String(linkBatch)},
-		}))
+		opts = append(opts, trace.WithLinks(linkTo(batch, linkBatch)))
 	}
 	_, span := h.lock.rec.tracing.start(t.ctx, h.lock.role.renewSpan, opts...)
 	if span == nil || !span.IsRecording() {
-		return nil
+		return sc
 	}
 	t.spans++
 	attrs := make([]attribute.KeyValue, 0, len(SpanRenew.Attributes))
@@ -134,7 +126,8 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	if ev.Outcome != RenewalRenewed {
 		fail(span, ev.Err)
 	}
-	return span
+	span.End(trace.WithTimestamp(ev.End))
+	return span.SpanContext()
 }
 
 // ShowsRenewal reports whether the next renewal gets a span if it succeeds in time. It doesn't know of a trace that the
@@ -143,20 +136,13 @@ func (h *Hold) ShowsRenewal() bool {
 	if h.trail.Load() == nil {
 		return false
 	}
-	switch h.lock.spans {
-	case RenewalSpansAll:
-		return true
-	case RenewalSpansThinned:
-		return doubled(h.ordinal.Load() + 1)
-	}
-	return false
+	inTime := RenewalEvent{Outcome: RenewalRenewed}
+	return wanted(h.lock.spans, false, &inTime, h.ordinal.Load()+1, 0)
 }
 
 // nextTrail starts a new trace, which links to the grant, and returns it; if the sampler declines that, it returns t.
 func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
-	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(trace.Link{
-		SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
-	}))
+	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(linkTo(h.grant.held, linkHeld)))
 	if next == nil {
 		t.refused, t.retryAt = true, ordinal+renewalsPerTrace
 		return t
@@ -167,10 +153,11 @@ func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
 
 // wanted reports whether a renewal gets a span.
 func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32, used float64) bool {
-	if ev.Outcome != RenewalRenewed {
-		return true
-	}
 	switch {
+	case policy == RenewalSpansOff:
+		return false
+	case ev.Outcome != RenewalRenewed:
+		return true
 	case policy == RenewalSpansFailures:
 		return false
 	case policy == RenewalSpansThinned || refused:

@@ -5,9 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 )
 
 // role says what is recorded of a lock:
@@ -28,20 +26,51 @@ type role struct {
 
 func (r *role) isMember() bool { return r.node != nil }
 
-// tally has what the locks of a group in one role share: their instruments, and the names of their spans.
+// tally has what the locks of a group in one role share: their instruments, with the attribute sets of the group, and
+// the names of their spans. All of it is built once.
 type tally struct {
-	metrics *instruments
-	held    upDown
-	zeroed  atomic.Bool // see appear
+	acquisitions, wakeups, takeovers, deadlocks, renewals, late, losses, cancellations, releases, forced counts
+
+	all []*counts // of the above
+
+	held                               upDown
+	acquireTime                        metric.Float64Histogram
+	acquireSets                        sets
+	holdTime, releaseTime, utilization metric.Float64Histogram
+
+	zeroed atomic.Bool // see appear
 
 	acquireSpan, deadlockSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
 
-func newTally(group, of string, m *instruments) *tally {
+// newTally returns the tally of a group. of is memberOf, or empty.
+func newTally(group, of string, i *instruments) *tally {
 	name := func(s Span) string { return s.Name + of + " " + group }
-	return &tally{
-		metrics:      m,
-		held:         upDown{counter: m.held},
+	kv := KeyGroup.String(group)
+	ofWhole, losses := i, MetricLosses
+	if of == memberOf {
+		// What is counted for the whole isn't counted for its members. Their losses have a counter of their own.
+		ofWhole, losses = notCounted, MetricMembersLost
+	}
+	t := &tally{
+		acquisitions:  newCounts(ofWhole, MetricAcquisitions, kv),
+		wakeups:       newCounts(i, MetricWakeups, kv),
+		takeovers:     newCounts(i, MetricTakeovers, kv),
+		deadlocks:     newCounts(i, MetricDeadlocks, kv),
+		renewals:      newCounts(i, MetricRenewals, kv),
+		late:          newCounts(i, MetricLate, kv),
+		losses:        newCounts(i, losses, kv),
+		cancellations: newCounts(ofWhole, MetricCancellations, kv),
+		releases:      newCounts(ofWhole, MetricReleases, kv),
+		forced:        newCounts(i, MetricForced, kv),
+
+		held:        upDown{counter: ofWhole.upDowns[MetricHeld.Name], opts: newSet(kv).add},
+		acquireTime: ofWhole.histograms[MetricAcquireDuration.Name],
+		acquireSets: newSets(MetricAcquireDuration.Labels[1], kv),
+		holdTime:    ofWhole.histograms[MetricHoldDuration.Name],
+		releaseTime: ofWhole.histograms[MetricReleaseDuration.Name],
+		utilization: i.histograms[MetricUtilization.Name],
+
 		acquireSpan:  name(SpanAcquire),
 		deadlockSpan: name(SpanDeadlock),
 		heldSpan:     name(SpanHeld),
@@ -52,17 +81,11 @@ func newTally(group, of string, m *instruments) *tally {
 		forceSpan:    name(SpanForce),
 		holdSpan:     name(SpanHold),
 	}
-}
-
-// ofMember returns the instruments of members. What is counted for the whole isn't counted for its members. Their
-// losses have a counter of their own.
-func (i *instruments) ofMember() *instruments {
-	m := *i
-	m.acquisitions, m.cancellations, m.releases = noop.Int64Counter{}, noop.Int64Counter{}, noop.Int64Counter{}
-	m.acquireTime, m.holdTime, m.releaseTime = noop.Float64Histogram{}, noop.Float64Histogram{}, noop.Float64Histogram{}
-	m.held = noop.Int64UpDownCounter{}
-	m.losses = i.membersLost
-	return &m
+	t.all = []*counts{
+		&t.acquisitions, &t.wakeups, &t.takeovers, &t.deadlocks, &t.renewals, &t.late, &t.losses, &t.cancellations,
+		&t.releases, &t.forced,
+	}
+	return t
 }
 
 // Whole returns the telemetry of a whole with a name, whose first member is l. It is counted in the group of l.
@@ -79,49 +102,34 @@ func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 // Member returns the telemetry of l as a member of a whole. node returns its server.
 func (l *Lock) Member(node func() string) Lock {
 	m := *l
-	m.role = &role{group: l.role.group, tally: l.role.member, node: node}
+	m.role = &role{group: l.role.group, tally: l.role.member(), node: node}
 	return m
-}
-
-// located adds a member's server to the attributes of a span.
-func (r *role) located(attrs []attribute.KeyValue) []attribute.KeyValue {
-	if !r.isMember() {
-		return attrs
-	}
-	return append(attrs, KeyNode.String(r.node()))
 }
 
 // appear starts the counters of the group for this role at 0, when the first operation with an SDK starts. A counter
 // that starts at 1 never fires an alert on increase() > 0.
 func (r *role) appear(ctx context.Context) {
-	g, m := r.group, r.metrics
+	g := r.group
 	if !g.appeared.Load() {
 		g.appeared.Store(true)
 	}
-	if r.zeroed.Load() || !m.renewals.Enabled(ctx) || !r.zeroed.CompareAndSwap(false, true) {
+	if r.zeroed.Load() || !r.renewals.counter.Enabled(ctx) || !r.zeroed.CompareAndSwap(false, true) {
 		return
 	}
 	nobody := context.Background() // no exemplar: it would lead from a loss to a lock that wasn't lost
-	one := sets{{set: g.set}}
-	for _, z := range []struct {
-		counter metric.Int64Counter
-		sets    sets
-	}{
-		{m.acquisitions, g.acquisitions},
-		{m.wakeups, g.wakeups},
-		{m.takeovers, g.takeovers},
-		{m.renewals, g.renewals},
-		{m.deadlocks, one},
-		{m.late, one},
-		{m.losses, g.losses},
-		{m.cancellations, g.cancellations},
-		{m.releases, g.releases},
-		{m.forced, one},
-	} {
-		for _, s := range z.sets {
-			z.counter.Add(nobody, 0, s.add...)
+	for _, c := range r.all {
+		for _, s := range c.sets {
+			c.counter.Add(nobody, 0, s.add...)
 		}
 	}
-	m.held.Add(nobody, 0, g.add...)
-	m.waiting.Add(nobody, 0, g.add...)
+	r.held.counter.Add(nobody, 0, g.add...)
+	g.waiting.counter.Add(nobody, 0, g.add...)
+}
+
+// recordUtilization records how much of a lease was used up.
+func (r *role) recordUtilization(ctx context.Context, used float64) {
+	r.utilization.Record(ctx, used, r.record...)
+	if used > lateAt {
+		r.late.inc(ctx, "")
+	}
 }

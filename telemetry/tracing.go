@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -99,6 +100,12 @@ var probeContext = trace.ContextWithRemoteSpanContext(context.Background(),
 		TraceID: trace.TraceID{15: 1},
 		SpanID:  trace.SpanID{7: 1},
 	}))
+
+// linkTo returns a link. kind is its KeyLink.
+func linkTo(sc trace.SpanContext, kind string, more ...attribute.KeyValue) trace.Link {
+	attrs := append(make([]attribute.KeyValue, 0, len(more)+1), KeyLink.String(kind))
+	return trace.Link{SpanContext: sc, Attributes: append(attrs, more...)}
+}
 
 // Untraced returns a context for calls that belong to no request. With it, instrumentation of the Redis client starts
 // no trace for each call, unless its sampler ignores the parent.
