@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -77,157 +78,101 @@ func byGroupAnd[V ~string](key attribute.Key, values ...V) []Label {
 
 var byCause = byGroupAnd(KeyCause, LossMissing, LossTaken, LossExpired, LossUnreachable, LossStalled, LossForced)
 
+// newMetric describes an instrument. In Prometheus its name has underscores for dots, and says the unit and the kind.
+func newMetric(kind, name, unit string, labels []Label, description string) Metric {
+	prometheus := strings.ReplaceAll(name, ".", "_")
+	switch {
+	case unit == "s":
+		prometheus += "_seconds"
+	case unit == "1" && kind == gauge:
+		prometheus += "_ratio"
+	case kind == counter:
+		prometheus += "_total"
+	}
+	return Metric{
+		Name: name, Prometheus: prometheus, Kind: kind, Unit: unit, Description: description, Labels: labels,
+	}
+}
+
+func newHistogram(name, unit string, buckets []float64, labels []Label, description string) Metric {
+	m := newMetric(histogram, name, unit, labels, description)
+	m.Buckets = buckets
+	return m
+}
+
 // The metrics. None has the lock's name: see the package documentation on cardinality.
 var (
-	MetricAcquisitions = Metric{
-		Name: "lockdog.acquisitions", Prometheus: "lockdog_acquisitions_total", Kind: counter, Unit: "{acquisition}",
-		Description: "Calls to Lock and TryLock that ended, by how they ended.",
-		Labels: byGroupAnd(KeyOutcome,
+	MetricAcquisitions = newMetric(counter, "lockdog.acquisitions", "{acquisition}",
+		byGroupAnd(KeyOutcome,
 			AcquireAcquired, AcquireReentered, AcquireHeld, AcquireTimeout, AcquireCanceled, AcquireError),
-	}
-	MetricAcquireDuration = Metric{
-		Name: "lockdog.acquire.duration", Prometheus: "lockdog_acquire_duration_seconds",
-		Kind: histogram, Buckets: durationBuckets, Unit: "s",
-		Description: "Time from the call to the grant or the refusal, waiting included; reentries left out.",
-		Labels:      byGroupAnd(KeyOutcome, AcquireAcquired, acquireFailed),
-	}
-	MetricWaiting = Metric{
-		Name: "lockdog.acquire.waiting", Prometheus: "lockdog_acquire_waiting",
-		Kind: upDownCounter, Unit: "{waiter}", Labels: byGroup,
-		Description: "Calls that wait for a lock now.",
-	}
-	MetricWakeups = Metric{
-		Name: "lockdog.acquire.wakeups", Prometheus: "lockdog_acquire_wakeups_total", Kind: counter, Unit: "{wakeup}",
-		Description: "Times a waiter was woken, by what woke it: it asks again, or has been handed the lock.",
-		Labels:      byGroupAnd(KeyWakeupSource, WakeupMessage, WakeupLocal, WakeupExpiry, WakeupPoll),
-	}
-	MetricTakeovers = Metric{
-		Name: "lockdog.takeovers", Prometheus: "lockdog_takeovers_total", Kind: counter, Unit: "{takeover}",
-		Description: "Grants to a waiter that heard no release: the holder had vanished, or the message was missed as the subscription was down. Not counted for a Quorum.",
-		Labels:      byGroupAnd(KeyReason, TakeoverExpired, TakeoverMessageMissed),
-	}
-	MetricDeadlocks = Metric{
-		Name: "lockdog.deadlocks", Prometheus: "lockdog_deadlocks_total",
-		Kind: counter, Unit: "{deadlock}", Labels: byGroup,
-		Description: "Waits that were found to be part of a deadlock: one for each waiter in the cycle, where it waits.",
-	}
-	MetricHeld = Metric{
-		Name: "lockdog.held", Prometheus: "lockdog_held", Kind: upDownCounter, Unit: "{lock}", Labels: byGroup,
-		Description: "Grants neither released nor lost, also while their holder winds down.",
-	}
-	MetricHoldDuration = Metric{
-		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds",
-		Kind: histogram, Buckets: holdBuckets, Unit: "s", Labels: byGroup,
-		Description: "Time from grant to end, however it ended.",
-	}
-	MetricOldestAge = Metric{
-		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds",
-		Kind: gauge, Unit: "s", Labels: byGroup,
-		Description: "Age of the oldest grant still held; 0 when none is.",
-	}
-	MetricFailing = Metric{
-		Name: "lockdog.leases.failing", Prometheus: "lockdog_leases_failing",
-		Kind: gauge, Unit: "{lock}", Labels: byGroup,
-		Description: "Live leases whose last renewal attempt failed.",
-	}
-	MetricRenewals = Metric{
-		Name: "lockdog.renewals", Prometheus: "lockdog_renewals_total", Kind: counter, Unit: "{renewal}",
-		Description: "Renewals, one per lease and attempt, by what they came to.",
-		Labels:      byGroupAnd(KeyOutcome, RenewalRenewed, RenewalMissing, RenewalTaken, RenewalError),
-	}
-	MetricLate = Metric{
-		Name: "lockdog.renewals.late", Prometheus: "lockdog_renewals_late_total",
-		Kind: counter, Unit: "{renewal}", Labels: byGroup,
-		Description: "Renewals, failures and losses that came when over 0.8 of the lease was used up.",
-	}
-	MetricUtilization = Metric{
-		Name: "lockdog.lease.utilization", Prometheus: "lockdog_lease_utilization",
-		Kind: histogram, Buckets: utilizationBuckets, Unit: "1", Labels: byGroup,
-		Description: "Time since the last confirmed renewal over the lease, at each outcome: the safety margin used up.",
-	}
-	MetricWorstUtilization = Metric{
-		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio",
-		Kind: gauge, Unit: "1", Labels: byGroup,
-		Description: "Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.",
-	}
-	MetricLosses = Metric{
-		Name: "lockdog.losses", Prometheus: "lockdog_losses_total", Kind: counter, Unit: "{lock}", Labels: byCause,
-		Description: "Leases lost while somebody relied on them, by cause.",
-	}
-	MetricMembersLost = Metric{
-		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total",
-		Kind: counter, Unit: "{lock}", Labels: byCause,
-		Description: "Locks lost of one name of a Multi, or at one node of a Quorum, by cause; whether the whole was lost, lockdog.losses says.",
-	}
-	MetricCancellations = Metric{
-		Name: "lockdog.cancellations", Prometheus: "lockdog_cancellations_total", Kind: counter, Unit: "{cancellation}",
-		Description: "Leases ended by their own side before the release, by reason.",
-		Labels:      byGroupAnd(KeyReason, CancelContext, CancelMaxHold, CancelHeartbeat, CancelClosed),
-	}
-	MetricReleases = Metric{
-		Name: "lockdog.releases", Prometheus: "lockdog_releases_total", Kind: counter, Unit: "{release}",
-		Description: "Releases, by what they came to.",
-		Labels:      byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError),
-	}
-	MetricReleaseDuration = Metric{
-		Name: "lockdog.release.duration", Prometheus: "lockdog_release_duration_seconds",
-		Kind: histogram, Buckets: durationBuckets, Unit: "s", Labels: byGroup,
-		Description: "Time a release took.",
-	}
-	MetricForced = Metric{
-		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total",
-		Kind: counter, Unit: "{lock}", Labels: byGroup,
-		Description: "Locks that ForceUnlock took away from their holders, counted where it was called.",
-	}
-	MetricErrors = Metric{
-		Name: "lockdog.errors", Prometheus: "lockdog_errors_total", Kind: counter, Unit: "{error}",
-		Description: "Calls to Redis that failed, by operation and kind of error.",
-		Labels: []Label{
-			label(KeyOperation, OpAcquire, OpRenew, OpRelease, OpSubscribe, OpInspect, OpForceUnlock),
-			label(KeyErrorType, ErrorTimeout, ErrorNetwork, ErrorPool, ErrorReadonly, ErrorLoading, ErrorClusterdown,
-				ErrorNoscript, ErrorACL, ErrorOOM, ErrorBusy, ErrorOther),
-		},
-	}
-	MetricScheduleLag = Metric{
-		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds",
-		Kind: histogram, Buckets: durationBuckets, Unit: "s",
-		Description: "How late a renewal call went out after it was due.",
-	}
-	MetricBatchSize = Metric{
-		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size",
-		Kind: histogram, Buckets: batchBuckets, Unit: "{lock}",
-		Description: "Leases renewed by one call.",
-	}
-	MetricBatchDuration = Metric{
-		Name: "lockdog.watchdog.batch.duration", Prometheus: "lockdog_watchdog_batch_duration_seconds",
-		Kind: histogram, Buckets: durationBuckets, Unit: "s",
-		Description: "Time a renewal call took.",
-		Labels:      []Label{label(KeyOutcome, batchOK, batchPartial, batchError)},
-	}
-	MetricWatchdogLeases = Metric{
-		Name: "lockdog.watchdog.leases", Prometheus: "lockdog_watchdog_leases", Kind: upDownCounter, Unit: "{lock}",
-		Description: "Leases the watchdog looks after.",
-	}
-	MetricTickAge = Metric{
-		Name: "lockdog.watchdog.tick.age", Prometheus: "lockdog_watchdog_tick_age_seconds", Kind: gauge, Unit: "s",
-		Description: "Time since the watchdog last finished a pass, the worst of all clients; absent without leases.",
-	}
-	MetricPubSubConnected = Metric{
-		Name: "lockdog.pubsub.connected", Prometheus: "lockdog_pubsub_connected", Kind: gauge, Unit: "{connection}",
-		Description: "1 while all wanted subscriptions stand, else 0, the worst of all clients; absent while none is wanted.",
-	}
-	MetricPubSubReconnects = Metric{
-		Name: "lockdog.pubsub.reconnects", Prometheus: "lockdog_pubsub_reconnects_total",
-		Kind: counter, Unit: "{reconnect}",
-		Description: "Times the subscription for wake-ups had to be made anew.",
-	}
-	MetricCommands = Metric{
-		Name: "lockdog.redis.commands", Prometheus: "lockdog_redis_commands_total", Kind: counter, Unit: "{command}",
-		Description: "Commands sent, as Redis receives them, by what for; one that carries several operations by its first.",
-		Labels: []Label{
-			label(KeyPurpose, PurposeAcquire, PurposeRenew, PurposeRelease, PurposeSubscribe, PurposeOther),
-		},
-	}
+		"Calls to Lock and TryLock that ended, by how they ended.")
+	MetricAcquireDuration = newHistogram("lockdog.acquire.duration", "s", durationBuckets,
+		byGroupAnd(KeyOutcome, AcquireAcquired, acquireFailed),
+		"Time from the call to the grant or the refusal, waiting included; reentries left out.")
+	MetricWaiting = newMetric(upDownCounter, "lockdog.acquire.waiting", "{waiter}", byGroup,
+		"Calls that wait for a lock now.")
+	MetricWakeups = newMetric(counter, "lockdog.acquire.wakeups", "{wakeup}",
+		byGroupAnd(KeyWakeupSource, WakeupMessage, WakeupLocal, WakeupExpiry, WakeupPoll),
+		"Times a waiter was woken, by what woke it: it asks again, or has been handed the lock.")
+	MetricTakeovers = newMetric(counter, "lockdog.takeovers", "{takeover}",
+		byGroupAnd(KeyReason, TakeoverExpired, TakeoverMessageMissed),
+		"Grants to a waiter that heard no release: the holder had vanished, or the message was missed as the subscription was down. Not counted for a Quorum.")
+	MetricDeadlocks = newMetric(counter, "lockdog.deadlocks", "{deadlock}", byGroup,
+		"Waits that were found to be part of a deadlock: one for each waiter in the cycle, where it waits.")
+	MetricHeld = newMetric(upDownCounter, "lockdog.held", "{lock}", byGroup,
+		"Grants neither released nor lost, also while their holder winds down.")
+	MetricHoldDuration = newHistogram("lockdog.hold.duration", "s", holdBuckets, byGroup,
+		"Time from grant to end, however it ended.")
+	MetricOldestAge = newMetric(gauge, "lockdog.hold.oldest.age", "s", byGroup,
+		"Age of the oldest grant still held; 0 when none is.")
+	MetricFailing = newMetric(gauge, "lockdog.leases.failing", "{lock}", byGroup,
+		"Live leases whose last renewal attempt failed.")
+	MetricRenewals = newMetric(counter, "lockdog.renewals", "{renewal}",
+		byGroupAnd(KeyOutcome, RenewalRenewed, RenewalMissing, RenewalTaken, RenewalError),
+		"Renewals, one per lease and attempt, by what they came to.")
+	MetricLate = newMetric(counter, "lockdog.renewals.late", "{renewal}", byGroup,
+		"Renewals, failures and losses that came when over 0.8 of the lease was used up.")
+	MetricUtilization = newHistogram("lockdog.lease.utilization", "1", utilizationBuckets, byGroup,
+		"Time since the last confirmed renewal over the lease, at each outcome: the safety margin used up.")
+	MetricWorstUtilization = newMetric(gauge, "lockdog.lease.utilization.worst", "1", byGroup,
+		"Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.")
+	MetricLosses = newMetric(counter, "lockdog.losses", "{lock}", byCause,
+		"Leases lost while somebody relied on them, by cause.")
+	MetricMembersLost = newMetric(counter, "lockdog.members.lost", "{lock}", byCause,
+		"Locks lost of one name of a Multi, or at one node of a Quorum, by cause; whether the whole was lost, lockdog.losses says.")
+	MetricCancellations = newMetric(counter, "lockdog.cancellations", "{cancellation}",
+		byGroupAnd(KeyReason, CancelContext, CancelMaxHold, CancelHeartbeat, CancelClosed),
+		"Leases ended by their own side before the release, by reason.")
+	MetricReleases = newMetric(counter, "lockdog.releases", "{release}",
+		byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError),
+		"Releases, by what they came to.")
+	MetricReleaseDuration = newHistogram("lockdog.release.duration", "s", durationBuckets, byGroup,
+		"Time a release took.")
+	MetricForced = newMetric(counter, "lockdog.force_unlocks", "{lock}", byGroup,
+		"Locks that ForceUnlock took away from their holders, counted where it was called.")
+	MetricErrors = newMetric(counter, "lockdog.errors", "{error}", []Label{
+		label(KeyOperation, OpAcquire, OpRenew, OpRelease, OpSubscribe, OpInspect, OpForceUnlock),
+		label(KeyErrorType, ErrorTimeout, ErrorNetwork, ErrorPool, ErrorReadonly, ErrorLoading, ErrorClusterdown,
+			ErrorNoscript, ErrorACL, ErrorOOM, ErrorBusy, ErrorOther),
+	}, "Calls to Redis that failed, by operation and kind of error.")
+	MetricScheduleLag = newHistogram("lockdog.watchdog.schedule.lag", "s", durationBuckets, nil,
+		"How late a renewal call went out after it was due.")
+	MetricBatchSize = newHistogram("lockdog.watchdog.batch.size", "{lock}", batchBuckets, nil,
+		"Leases renewed by one call.")
+	MetricBatchDuration = newHistogram("lockdog.watchdog.batch.duration", "s", durationBuckets, []Label{
+		label(KeyOutcome, batchOK, batchPartial, batchError),
+	}, "Time a renewal call took.")
+	MetricWatchdogLeases = newMetric(upDownCounter, "lockdog.watchdog.leases", "{lock}", nil,
+		"Leases the watchdog looks after.")
+	MetricTickAge = newMetric(gauge, "lockdog.watchdog.tick.age", "s", nil,
+		"Time since the watchdog last finished a pass, the worst of all clients; absent without leases.")
+	MetricPubSubConnected = newMetric(gauge, "lockdog.pubsub.connected", "{connection}", nil,
+		"1 while all wanted subscriptions stand, else 0, the worst of all clients; absent while none is wanted.")
+	MetricPubSubReconnects = newMetric(counter, "lockdog.pubsub.reconnects", "{reconnect}", nil,
+		"Times the subscription for wake-ups had to be made anew.")
+	MetricCommands = newMetric(counter, "lockdog.redis.commands", "{command}", []Label{
+		label(KeyPurpose, PurposeAcquire, PurposeRenew, PurposeRelease, PurposeSubscribe, PurposeOther),
+	}, "Commands sent, as Redis receives them, by what for; one that carries several operations by its first.")
 )
 
 // Metrics lists all instruments. It must not be changed.
