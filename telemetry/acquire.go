@@ -118,7 +118,7 @@ func (a *Acquire) WaitStart() {
 	a.waits, _ = a.ctx.Value(waitsKey{}).(*waits)
 	if a.waits != nil || a.lock.rec.callerAttributes {
 		a.waitStart = time.Now()
-		a.waits.start(a.waitStart)
+		a.waits.change(1, a.waitStart)
 	}
 }
 
@@ -131,7 +131,7 @@ func (a *Acquire) WaitEnd() {
 	a.lock.role.waiting.add(a.ctx, -1)
 	if !a.waitStart.IsZero() {
 		now := time.Now()
-		a.waits.stop(now)
+		a.waits.change(-1, now)
 		a.addWait(now.Sub(a.waitStart))
 		a.waitStart = time.Time{}
 	}

@@ -194,25 +194,20 @@ var (
 		"ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`).",
 	}
 
-	LogMoreDeadlock = Log{"more deadlocks", slog.LevelWarn, "How many waits in deadlocks were not logged by name."}
-
-	LogMoreMember = Log{"more members of locks lost", slog.LevelWarn, "How many lost members were not logged by name."}
-	LogMoreLost   = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
-	LogMoreFail   = Log{
-		"more lock renewals failed", slog.LevelWarn,
-		"How many failed renewals were not logged by name.",
-	}
-	LogMoreBack = Log{
-		"more lock renewals recovered", slog.LevelInfo,
-		"How many recovered renewals were not logged by name.",
-	}
-	LogMoreCut  = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
-	LogMoreEnd  = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
-	LogMoreHeld = Log{
-		"more locks held for long", slog.LevelWarn,
-		"How many locks held for long were not logged by name.",
-	}
+	LogMoreLost     = more(LogLost, "locks lost", "losses")
+	LogMoreMember   = more(LogMember, "members of locks lost", "lost members")
+	LogMoreFail     = more(LogFail, "lock renewals failed", "failed renewals")
+	LogMoreBack     = more(LogBack, "lock renewals recovered", "recovered renewals")
+	LogMoreCut      = more(LogCut, "leases cut off", "leases cut off")
+	LogMoreEnd      = more(LogEnd, "leases canceled", "canceled leases")
+	LogMoreHeld     = more(LogHeld, "locks held for long", "locks held for long")
+	LogMoreDeadlock = more(LogDeadlock, "deadlocks", "waits in deadlocks")
 )
+
+// more describes the record that counts the records of a kind that were not logged by name.
+func more(each Log, message, what string) Log {
+	return Log{"more " + message, each.Level, "How many " + what + " were not logged by name."}
+}
 
 // Logs lists all kinds of log records. It must not be changed.
 var Logs = []Log{

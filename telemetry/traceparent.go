@@ -24,16 +24,10 @@ func ParseTraceparent(s string) (trace.SpanContext, bool) {
 	if len(s) != 55 || len(parts) != 4 || parts[0] != "00" || s != strings.ToLower(s) {
 		return trace.SpanContext{}, false
 	}
-	traceID, err := trace.TraceIDFromHex(parts[1])
-	if err != nil {
-		return trace.SpanContext{}, false
-	}
-	spanID, err := trace.SpanIDFromHex(parts[2])
-	if err != nil {
-		return trace.SpanContext{}, false
-	}
-	flags, err := strconv.ParseUint(parts[3], 16, 8)
-	if err != nil {
+	traceID, traceErr := trace.TraceIDFromHex(parts[1])
+	spanID, spanErr := trace.SpanIDFromHex(parts[2])
+	flags, flagsErr := strconv.ParseUint(parts[3], 16, 8)
+	if traceErr != nil || spanErr != nil || flagsErr != nil {
 		return trace.SpanContext{}, false
 	}
 	return trace.NewSpanContext(trace.SpanContextConfig{

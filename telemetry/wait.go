@@ -37,22 +37,12 @@ func Waited(ctx context.Context) time.Duration {
 	return w.sum + time.Duration(w.running)*time.Since(w.began)
 }
 
-// start adds a wait to w and its outer waits. w may be nil, as in stop.
-func (w *waits) start(now time.Time) {
+// change adds delta to the running waits of w and its outer ones. w may be nil.
+func (w *waits) change(delta int, now time.Time) {
 	for ; w != nil; w = w.outer {
 		w.mu.Lock()
-		w.running++
-		w.sum -= now.Sub(w.began)
-		w.mu.Unlock()
-	}
-}
-
-// stop ends a wait.
-func (w *waits) stop(now time.Time) {
-	for ; w != nil; w = w.outer {
-		w.mu.Lock()
-		w.running--
-		w.sum += now.Sub(w.began)
+		w.running += delta
+		w.sum -= time.Duration(delta) * now.Sub(w.began)
 		w.mu.Unlock()
 	}
 }
