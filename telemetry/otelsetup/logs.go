@@ -66,15 +66,14 @@ func plainFile(w io.Writer) bool {
 // log call. They are at the top level, even inside a group. They aren't added to a record that has them, such as
 // lockdog's.
 func TraceHandler(next slog.Handler) slog.Handler {
-	return &traceHandler{root: next, next: next}
+	return &traceHandler{next: next, root: next}
 }
 
 type traceHandler struct {
-	root    slog.Handler
-	applied []func(slog.Handler) slog.Handler // since the first group: applied to root, they give next
 	next    slog.Handler
-	grouped bool
-	has     bool // next adds a trace_id, outside of groups
+	root    slog.Handler                      // as next was before its first group
+	grouped []func(slog.Handler) slog.Handler // what has happened since: applied to root, it gives next
+	has     bool                              // root adds a trace_id
 }
 
 func (h *traceHandler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -83,59 +82,54 @@ func (h *traceHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
 	sc := trace.SpanContextFromContext(ctx)
-	if !sc.IsValid() || h.has || !h.grouped && hasTraceID(rec) {
+	if !sc.IsValid() || h.has || h.grouped == nil && hasTraceID(rec) {
 		return h.next.Handle(ctx, rec)
 	}
 	ids := []slog.Attr{
 		slog.String(traceID, sc.TraceID().String()),
 		slog.String(spanID, sc.SpanID().String()),
 	}
-	if !h.grouped {
+	if h.grouped == nil {
 		rec = rec.Clone() // the original may share its attributes with other copies
 		rec.AddAttrs(ids...)
 		return h.next.Handle(ctx, rec)
 	}
 	// Attributes of the record would be inside the group; those of the root handler are at the top level.
 	next := h.root.WithAttrs(ids)
-	for _, apply := range h.applied {
+	for _, apply := range h.grouped {
 		next = apply(next)
 	}
 	return next.Handle(ctx, rec)
 }
 
 func hasTraceID(rec slog.Record) bool {
-	found := false
-	rec.Attrs(func(a slog.Attr) bool {
-		found = a.Key == traceID
-		return !found
-	})
-	return found
+	for a := range rec.Attrs {
+		if a.Key == traceID {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	if len(attrs) == 0 {
-		return h
+	if h.grouped == nil {
+		next := h.next.WithAttrs(attrs)
+		has := slices.ContainsFunc(attrs, func(a slog.Attr) bool { return a.Key == traceID })
+		return &traceHandler{next: next, root: next, has: h.has || has}
 	}
-	c := h.with(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
-	if !h.grouped {
-		c.root, c.applied = c.next, nil
-		c.has = h.has || slices.ContainsFunc(attrs, func(a slog.Attr) bool { return a.Key == traceID })
-	}
-	return c
+	return h.inGroup(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
 
 func (h *traceHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
 	}
-	c := h.with(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
-	c.grouped = true
-	return c
+	return h.inGroup(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
 }
 
-func (h *traceHandler) with(apply func(slog.Handler) slog.Handler) *traceHandler {
+func (h *traceHandler) inGroup(apply func(slog.Handler) slog.Handler) *traceHandler {
 	c := *h
 	c.next = apply(h.next)
-	c.applied = append(slices.Clip(h.applied), apply)
+	c.grouped = append(slices.Clip(h.grouped), apply)
 	return &c
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
@@ -88,29 +86,13 @@ func newMetricOTLP(ctx context.Context, cfg Config) (sdkmetric.Exporter, error) 
 	}
 	switch protocol := protocolOf(cfg, endpoint, "METRICS"); protocol {
 	case protocolGRPC:
-		var opts []otlpmetricgrpc.Option
-		if endpoint != nil {
-			opts = append(opts, otlpmetricgrpc.WithEndpointURL(endpoint.String()))
-		}
-		return otlpmetricgrpc.New(ctx, opts...)
+		return otlpmetricgrpc.New(ctx, sendTo(endpoint, metricsPath, otlpmetricgrpc.WithEndpointURL)...)
 	case protocolHTTP:
-		var opts []otlpmetrichttp.Option
-		if endpoint != nil {
-			opts = append(opts, otlpmetrichttp.WithEndpointURL(withPath(endpoint, metricsPath)))
-		}
-		return otlpmetrichttp.New(ctx, opts...)
+		return otlpmetrichttp.New(ctx, sendTo(endpoint, metricsPath, otlpmetrichttp.WithEndpointURL)...)
 	default: // the exporter of metrics has no JSON
 		return nil, fmt.Errorf("%w: OTLP protocol of metrics is %q; %s and %s are supported",
 			ErrConfig, protocol, protocolGRPC, protocolHTTP)
 	}
-}
-
-func newHandler(registry *prometheus.Registry, logger *slog.Logger) http.Handler {
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// Only OpenMetrics has exemplars.
-		EnableOpenMetrics: true,
-		ErrorLog:          scrapeLog{logger},
-	})
 }
 
 // scrapeLog is the logger of promhttp.

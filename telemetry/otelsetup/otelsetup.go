@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -77,7 +78,6 @@ type Providers struct {
 	// Logger writes text or JSON, with trace_id and span_id from the ctx of the log call.
 	Logger *slog.Logger
 
-	handler  http.Handler
 	once     sync.Once
 	stop     []func(context.Context) error // in order
 	stopping error                         // the result of Shutdown
@@ -107,8 +107,7 @@ func Start(ctx context.Context, cfg Config) (*Providers, error) {
 		}))
 	}
 	p.Propagator = newPropagator(p.Logger)
-	p.handler = newHandler(p.Registry, p.Logger)
-	if disabled() {
+	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
 		p.TracerProvider, p.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	} else if err := p.startSDK(ctx, cfg); err != nil {
 		return nil, err
@@ -145,7 +144,13 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 
 // Handler returns the handler that serves the metrics in Registry. It uses OpenMetrics, with exemplars, if the request
 // asks for that, as Prometheus does.
-func (p *Providers) Handler() http.Handler { return p.handler }
+func (p *Providers) Handler() http.Handler {
+	return promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{
+		// Only OpenMetrics has exemplars.
+		EnableOpenMetrics: true,
+		ErrorLog:          scrapeLog{p.Logger},
+	})
+}
 
 // Shutdown sends the remaining data and stops the providers. It ends with ctx, or after five seconds if ctx has no
 // deadline. The global providers stay set but do nothing. A second call returns the result of the first. For nil, which
@@ -210,8 +215,6 @@ func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
 	}
 	return propagation.NewCompositeTextMapPropagator(all...)
 }
-
-func disabled() bool { return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") }
 
 // env returns the first of the variables that isn't empty: by the specification an empty variable counts as unset.
 func env(names ...string) string {

@@ -70,16 +70,9 @@ func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error)
 		return nil, err
 	}
 	if protocol == protocolGRPC {
-		var opts []otlptracegrpc.Option
-		if endpoint != nil {
-			opts = append(opts, otlptracegrpc.WithEndpointURL(endpoint.String()))
-		}
-		return otlptracegrpc.New(ctx, opts...)
+		return otlptracegrpc.New(ctx, sendTo(endpoint, tracesPath, otlptracegrpc.WithEndpointURL)...)
 	}
-	var opts []otlptracehttp.Option
-	if endpoint != nil {
-		opts = append(opts, otlptracehttp.WithEndpointURL(withPath(endpoint, tracesPath)))
-	}
+	opts := sendTo(endpoint, tracesPath, otlptracehttp.WithEndpointURL)
 	if protocol == protocolJSON {
 		opts = append(opts, otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON))
 	}
@@ -95,12 +88,15 @@ func checkProtocol(protocol string) error {
 		ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
 }
 
-// withPath returns the endpoint with the path of a signal. If the endpoint ends in the path of the traces, that is
-// replaced.
-func withPath(endpoint *url.URL, path string) string {
+// sendTo returns the option to send to endpoint with the path of a signal, which gRPC ignores. If the endpoint ends in
+// the path of the traces, that is replaced. Without an endpoint it returns no option.
+func sendTo[Option any](endpoint *url.URL, path string, option func(string) Option) []Option {
+	if endpoint == nil {
+		return nil
+	}
 	base := *endpoint
 	base.Path = strings.TrimSuffix(base.Path, tracesPath)
-	return base.JoinPath(path).String()
+	return []Option{option(base.JoinPath(path).String())}
 }
 
 // protocolOf returns the protocol of a signal: TRACES or METRICS.
