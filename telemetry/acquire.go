@@ -42,15 +42,15 @@ const maxOwner = 256
 // StartAcquire begins an acquire. The ctx that it returns carries the span, for the Redis calls. With a no-op tracer it
 // is the given ctx. lease is how long a grant lasts, 0 if it has no end. l must not move until the hold that may follow
 // has ended.
-func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
+func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (_ context.Context, a Acquire) {
 	l.role.appear(ctx)
-	var caller trace.Span
+	a.lock, a.op, a.lease = l, OpAcquire, lease
 	if r.callerAttributes && !l.role.isMember() { // Inherit adds a member's waits to those of its whole
-		caller = trace.SpanFromContext(ctx)
+		a.caller = trace.SpanFromContext(ctx)
 	}
-	a := Acquire{operation: l.begin(ctx, OpAcquire, l.role.acquireSpan), lease: lease, caller: caller}
-	a.start = clock(a.ctx, a.span, l.role.acquireTime)
-	return a.ctx, a
+	ctx = a.begin(ctx, l.role.acquireSpan)
+	a.start = clock(ctx, a.span, l.role.acquireTime)
+	return ctx, a
 }
 
 // Traceparent returns the W3C traceparent of the acquire span, "" if it isn't sampled. It is stored in the lock, so
@@ -198,52 +198,50 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if a.ended {
 		return
 	}
-	now := time.Now()
-	if !a.start.IsZero() {
-		// By the clock reading at the span's start, so that the two agree if the wall clock is set.
-		now = a.start.Add(now.Sub(a.start))
-		a.lock.role.acquireTime.Record(
-			a.ctx, now.Sub(a.start).Seconds(), a.lock.role.acquireSets.at(string(AcquireAcquired)).record...)
+	now := a.measured()
+	if now.IsZero() {
+		now = time.Now()
 	}
 	h.begin(a, now, owner, token)
-	a.end(AcquireAcquired, nil, h)
+	a.end(AcquireAcquired, now, nil, h)
 }
 
 // Pass ends a successful acquire that has no hold: of permits without a lease, or of an open latch.
-func (a *Acquire) Pass() {
-	if !a.ended {
-		a.took(AcquireAcquired)
-		a.end(AcquireAcquired, nil, nil)
-	}
-}
+func (a *Acquire) Pass() { a.end(AcquireAcquired, a.measured(), nil, nil) }
 
 // Reenter ends the acquire by joining h, the caller's own grant. h is nil if a Multi or a Quorum joined other leases
 // than those of one Multi or Quorum.
-func (a *Acquire) Reenter(h *Hold) {
-	if !a.ended {
-		a.end(AcquireReentered, nil, h)
-	}
-}
+func (a *Acquire) Reenter(h *Hold) { a.end(AcquireReentered, time.Time{}, nil, h) }
 
 // Fail ends the acquire without a grant. With AcquireError, err becomes the status of the span. The span of a member
 // gets no error status: its whole may get the lock without it.
-func (a *Acquire) Fail(outcome Outcome, err error) {
+func (a *Acquire) Fail(outcome Outcome, err error) { a.end(outcome, a.measured(), err, nil) }
+
+// measured returns the time, or zero if the duration isn't measured. It goes by the clock reading at the span's start,
+// so that the two agree if the wall clock is set.
+func (a *Acquire) measured() time.Time {
+	if a.start.IsZero() {
+		return time.Time{}
+	}
+	return a.start.Add(time.Since(a.start))
+}
+
+// end ends the acquire at now. The duration of a reentry isn't recorded.
+func (a *Acquire) end(outcome Outcome, now time.Time, err error, h *Hold) {
 	if a.ended {
 		return
 	}
-	a.took(acquireFailed)
-	a.end(outcome, err, nil)
-}
-
-// took records the duration of the acquire.
-func (a *Acquire) took(outcome Outcome) {
-	took(a.ctx, a.lock.role.acquireTime, a.start, a.lock.role.acquireSets.at(string(outcome)))
-}
-
-func (a *Acquire) end(outcome Outcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
-	a.lock.role.acquisitions.inc(a.ctx, string(outcome))
+	role := a.lock.role
+	role.acquisitions.inc(a.ctx, string(outcome))
+	if !a.start.IsZero() && outcome != AcquireReentered {
+		duration := acquireFailed
+		if outcome == AcquireAcquired {
+			duration = AcquireAcquired
+		}
+		role.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), role.acquireSets.at(string(duration)).record...)
+	}
 	if a.recording() {
 		a.describe(outcome, err, h)
 	}

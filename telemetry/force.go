@@ -15,8 +15,9 @@ type Force struct{ operation }
 // StartForce begins a forced unlock. The ctx that it returns carries the span, for the Redis calls.
 func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Force) {
 	l.role.appear(ctx)
-	f := Force{l.begin(ctx, OpForceUnlock, l.role.forceSpan)}
-	return f.ctx, f
+	f := Force{operation{lock: l, op: OpForceUnlock}}
+	ctx = f.begin(ctx, l.role.forceSpan)
+	return ctx, f
 }
 
 // End ends the forced unlock. It must be called once. held says whether the lock was held, owners by whom; by is the

@@ -178,17 +178,12 @@ var (
 		"lock renewal failed", slog.LevelWarn,
 		"An attempt to renew failed; it is tried again while the lease lasts.",
 	}
-	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
-	LogHeld = Log{
-		"lock held for long", slog.LevelWarn,
-		"A lease is older than WithHoldWarning allows; once per lease.",
-	}
-
+	LogBack     = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
+	LogHeld     = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
 	LogDeadlock = Log{
 		"deadlock", slog.LevelWarn,
 		"A wait was found to be part of a deadlock, whose waits and holders `cycle` has; `broken` tells whether this one fails to end it. Once per waiter in the cycle.",
 	}
-
 	LogForced = Log{
 		"lock unlocked by force", slog.LevelWarn,
 		"ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`).",

@@ -19,10 +19,10 @@ type operation struct {
 	errorType ErrorType       // of the last call that failed
 }
 
-// begin starts an operation. Its duration is measured if the caller sets start.
-func (l *Lock) begin(ctx context.Context, op Operation, name string, opts ...trace.SpanStartOption) operation {
-	ctx, span := l.rec.tracing.start(ctx, name, opts...)
-	return operation{lock: l, op: op, ctx: ctx, span: span}
+// begin starts the span of an operation, and returns the ctx that carries it.
+func (o *operation) begin(ctx context.Context, name string, opts ...trace.SpanStartOption) context.Context {
+	o.ctx, o.span = o.lock.rec.tracing.start(ctx, name, opts...)
+	return o.ctx
 }
 
 // clock returns the time, or zero if neither the span nor i needs it: without an SDK, reading clocks would be most of

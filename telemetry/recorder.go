@@ -79,12 +79,13 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 		callerAttributes: cfg.CallerAttributes,
 	}
 	r.ends = Burst{rec: r, window: endsWindow}
-	r.groups.Store(&map[string]*group{})
+	r.groups.Store(&map[string]*group{}) // metrics may be collected from now on
 	var err error
 	if r.shared, err = join(r, provider); err != nil {
 		return nil, err
 	}
 	i := r.shared.instruments
+	r.groups.Store(&map[string]*group{otherGroup: newGroup(otherGroup, i)})
 	r.errors = map[Operation]*counts{}
 	for _, op := range MetricErrors.Labels[0].Values {
 		c := newCounts(i, MetricErrors, KeyOperation.String(op))
@@ -162,17 +163,8 @@ func (r *Recorder) group(name string, most int) *group {
 	if g := known[name]; g != nil {
 		return g
 	}
-	if name != otherGroup {
-		named := len(known)
-		if known[otherGroup] != nil {
-			named--
-		}
-		if named >= most || !r.shared.admit(name) {
-			name = otherGroup
-			if g := known[name]; g != nil {
-				return g
-			}
-		}
+	if len(known) > most || !r.shared.admit(name) { // known has otherGroup, too
+		return known[otherGroup]
 	}
 	g := newGroup(name, r.shared.instruments)
 	next := maps.Clone(known)

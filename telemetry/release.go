@@ -17,9 +17,9 @@ type Release struct {
 //
 // The span is a child of the caller's span. If the caller has none (a deferred Release with a new ctx), it is a child
 // of the held span, if that is sampled: a root that links to another trace would be an incomplete trace in Jaeger.
-func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, Release) {
+func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (_ context.Context, rel Release) {
 	if h.lock == nil {
-		return ctx, Release{}
+		return ctx, rel
 	}
 	h.NotRenewed()
 	var opts []trace.SpanStartOption
@@ -29,19 +29,23 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 		}
 		opts = []trace.SpanStartOption{trace.WithLinks(linkTo(h.grant.held, linkHeld))}
 	}
-	return h.lock.startRelease(ctx, h, opts...)
+	rel.hold = h
+	ctx = rel.begin(ctx, h.lock, opts...)
+	return ctx, rel
 }
 
 // StartGive is StartRelease without a hold: for permits without a lease, or a latch that is counted down.
-func (r *Recorder) StartGive(ctx context.Context, l *Lock) (context.Context, Release) {
+func (r *Recorder) StartGive(ctx context.Context, l *Lock) (_ context.Context, rel Release) {
 	l.role.appear(ctx)
-	return l.startRelease(ctx, nil)
+	ctx = rel.begin(ctx, l)
+	return ctx, rel
 }
 
-func (l *Lock) startRelease(ctx context.Context, h *Hold, opts ...trace.SpanStartOption) (context.Context, Release) {
-	rel := Release{operation: l.begin(ctx, OpRelease, l.role.releaseSpan, opts...), hold: h}
-	rel.start = clock(rel.ctx, rel.span, l.role.releaseTime)
-	return rel.ctx, rel
+func (rel *Release) begin(ctx context.Context, l *Lock, opts ...trace.SpanStartOption) context.Context {
+	rel.lock, rel.op = l, OpRelease
+	ctx = rel.operation.begin(ctx, l.role.releaseSpan, opts...)
+	rel.start = clock(ctx, rel.span, l.role.releaseTime)
+	return ctx
 }
 
 // End ends the release; a second End does nothing. unconfirmed says that the reply was lost, but the lock counts as
