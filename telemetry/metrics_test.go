@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/telemetry/internal/story"
@@ -37,7 +39,7 @@ func TestZeroed(t *testing.T) {
 		}
 	}
 	for _, m := range []telemetry.Metric{
-		telemetry.MetricLate, telemetry.MetricDeadlocks, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
+		telemetry.MetricLate, telemetry.MetricDeadlocks, telemetry.MetricForced, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
 		telemetry.MetricWorstUtilization,
 	} {
 		b.want(0, m, "lockdog.group=orders")
@@ -51,6 +53,27 @@ func TestZeroed(t *testing.T) {
 	}
 	a.Fail(telemetry.AcquireHeld, nil)
 	b.want(1, telemetry.MetricAcquisitions, "lockdog.group=orders", "lockdog.outcome=held")
+}
+
+// A View that drops the durations of acquires doesn't drop those of releases.
+func TestDroppedDuration(t *testing.T) {
+	b := &bench{t: t, reader: sdkmetric.NewManualReader()}
+	b.mp = sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader), sdkmetric.WithView(sdkmetric.NewView(
+		sdkmetric.Instrument{Name: telemetry.MetricAcquireDuration.Name},
+		sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}},
+	)))
+	r, err := telemetry.NewRecorder(telemetry.Config{MeterProvider: b.mp, TracerProvider: tracenoop.NewTracerProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l := r.Lock("orders:42", "mutex", "", 0)
+	one(t.Context(), r, &l)
+	b.wants(telemetry.MetricReleaseDuration)(1)
+	b.want(1, telemetry.MetricBatchDuration, "lockdog.outcome=ok")
+	if _, ok := b.value(telemetry.MetricAcquireDuration, "lockdog.group=orders", "lockdog.outcome=acquired"); ok {
+		t.Error("the View is ignored")
+	}
 }
 
 func TestHeldAndWaiting(t *testing.T) {
