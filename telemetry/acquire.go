@@ -236,11 +236,8 @@ func (a *Acquire) end(outcome Outcome, now time.Time, err error, h *Hold) {
 	role := a.lock.role
 	role.acquisitions.inc(a.ctx, string(outcome))
 	if !a.start.IsZero() && outcome != AcquireReentered {
-		duration := acquireFailed
-		if outcome == AcquireAcquired {
-			duration = AcquireAcquired
-		}
-		role.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), role.acquireSets.at(string(duration)).record...)
+		duration := role.acquireSets.at(string(outcome)) // the last one, failed, for all outcomes but acquired
+		role.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), duration.record...)
 	}
 	if a.recording() {
 		a.describe(outcome, err, h)
@@ -268,14 +265,6 @@ func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 		}
 	}
 	a.finish(outcome, err, attrs...)
-}
-
-// typeOr returns t, or ErrorOther if t is "".
-func typeOr(t ErrorType) ErrorType {
-	if t == "" {
-		return ErrorOther
-	}
-	return t
 }
 
 // fail sets the status of a span to an error with the text of err.

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strconv"
@@ -91,9 +92,10 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 	}
 	took(b.ctx, r.batchTime, b.start, r.batchSets.at(string(outcome)))
 	r.leases.settle(b.ctx)
+	errorType := KeyErrorType.String(string(cmp.Or(t, ErrorOther)))
 	if b.quiet && outcome != batchOK {
 		_, b.span = b.begin(context.Background(), r, trace.WithTimestamp(b.start),
-			trace.WithAttributes(KeyOutcome.String(string(outcome)), KeyErrorType.String(string(typeOr(t)))))
+			trace.WithAttributes(KeyOutcome.String(string(outcome)), errorType))
 	}
 	if b.span == nil {
 		return
@@ -102,7 +104,7 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 		b.span.SetAttributes(KeyOutcome.String(string(outcome)),
 			KeyRenewed.Int(renewed), KeyMissing.Int(missing), KeyTaken.Int(taken), KeyFailed.Int(failed))
 		if outcome != batchOK {
-			b.span.SetAttributes(KeyErrorType.String(string(typeOr(t))))
+			b.span.SetAttributes(errorType)
 		}
 		if outcome == batchError || err != nil {
 			fail(b.span, err)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -60,7 +61,7 @@ func (o *operation) recording() bool { return o.span != nil && o.span.IsRecordin
 func (o *operation) finish(outcome Outcome, err error, more ...attribute.KeyValue) {
 	more = append(more, KeyOutcome.String(string(outcome)))
 	if outcome == operationError {
-		more = append(more, KeyErrorType.String(string(typeOr(o.errorType))))
+		more = append(more, KeyErrorType.String(string(cmp.Or(o.errorType, ErrorOther))))
 		if !o.lock.role.isMember() {
 			fail(o.span, err)
 		}

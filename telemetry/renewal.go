@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"log/slog"
 	"math/bits"
 	"time"
@@ -63,7 +64,7 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	sc := h.traceRenewal(ev, ordinal, used)
 	switch {
 	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(LogFail):
-		h.log(LogFail, sc, ev.Err, append(ev.logged(), slog.String("error_type", string(typeOr(ev.ErrType))))...)
+		h.log(LogFail, sc, ev.Err, append(ev.logged(), slog.String("error_type", string(cmp.Or(ev.ErrType, ErrorOther))))...)
 	case recovered && r.logs(LogBack) && ev.Burst.admit(LogBack):
 		h.log(LogBack, sc, nil, ev.logged()...)
 	}
@@ -118,7 +119,7 @@ func (h *Hold) traceRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	switch ev.Outcome {
 	case RenewalRenewed:
 	case RenewalError:
-		attrs = append(attrs, KeyErrorType.String(string(typeOr(ev.ErrType))))
+		attrs = append(attrs, KeyErrorType.String(string(cmp.Or(ev.ErrType, ErrorOther))))
 	default:
 		attrs = append(attrs, KeyErrorType.String(string(ev.Outcome)))
 	}
