@@ -247,8 +247,9 @@ func (a *Acquire) end(outcome Outcome, now time.Time, err error, h *Hold) {
 
 // describe sets the attributes and links of the span at its end.
 func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
-	attrs := make([]attribute.KeyValue, 0, 9) // so many that finish can add two without an allocation
-	attrs = append(attrs, KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
+	attrs := make([]attribute.KeyValue, 0, 9) // so many that finish can add one without an allocation
+	attrs = append(attrs,
+		KeyOutcome.String(string(outcome)), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
 	if a.lease > 0 {
 		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
 	}

@@ -39,8 +39,8 @@ func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, 
 		}
 	}
 	if f.recording() {
-		attrs := make([]attribute.KeyValue, 0, 4) // so many that finish can add two without an allocation
-		attrs = append(attrs, KeyForcedBy.String(by))
+		attrs := make([]attribute.KeyValue, 0, 4) // so many that finish can add one without an allocation
+		attrs = append(attrs, KeyOutcome.String(string(outcome)), KeyForcedBy.String(by))
 		if owner != "" {
 			attrs = append(attrs, KeyOwner.String(owner))
 		}

@@ -56,10 +56,9 @@ func (o *operation) Failed(t ErrorType) { o.errorType = t }
 // recording reports whether the attributes of the span are of any use.
 func (o *operation) recording() bool { return o.span != nil && o.span.IsRecording() }
 
-// finish sets the attributes of the span at its end. With the outcome AcquireError or its like, err becomes the
-// status of the span, unless that is a member's: its whole may do without it.
+// finish sets the attributes of the span at its end; more has the outcome, too. With the outcome AcquireError or its
+// like, err becomes the status of the span, unless that is a member's: its whole may do without it.
 func (o *operation) finish(outcome Outcome, err error, more ...attribute.KeyValue) {
-	more = append(more, KeyOutcome.String(string(outcome)))
 	if outcome == operationError {
 		more = append(more, KeyErrorType.String(string(cmp.Or(o.errorType, ErrorOther))))
 		if !o.lock.role.isMember() {

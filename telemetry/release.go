@@ -59,7 +59,8 @@ func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l.role.releases.inc(rel.ctx, string(outcome))
 	took(rel.ctx, l.role.releaseTime, rel.start, &l.role.set)
 	if rel.recording() {
-		attrs := make([]attribute.KeyValue, 0, 5) // so many that finish can add two without an allocation
+		attrs := make([]attribute.KeyValue, 0, 5) // so many that finish can add one without an allocation
+		attrs = append(attrs, KeyOutcome.String(string(outcome)))
 		if h != nil {
 			attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 		}
