@@ -101,17 +101,10 @@ func (c *Client) Contention() Contention {
 		out.Names = append(out.Names, ContentionName{
 			Name: n.Name, Group: n.Group, Kind: n.Kind, Window: n.Window, Samples: n.Samples,
 			Grants: n.Grants, Utilization: utilization, Waited: n.Waited, LongestWait: n.LongestWait,
-			HeldBy: framesOf(n.HeldBy), AwaitedBy: framesOf(n.AwaitedBy),
+			HeldBy: n.HeldBy, AwaitedBy: n.AwaitedBy,
 		})
 	}
 	return out
-}
-
-func framesOf(s *contention.Stack) []runtime.Frame {
-	if s == nil {
-		return nil
-	}
-	return s.Frames
 }
 
 // profile makes s record the hold of the grant. If s is nil, the acquire wasn't sampled.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -158,10 +159,12 @@ type Name struct {
 	Held              time.Duration // sum over all holders
 	Waited            time.Duration // sum over all waiters
 	LongestWait       time.Duration // of the sampled waits, including those that go on
-	HeldBy, AwaitedBy *Stack        // of the holds that others waited for, and of the waits: see majority; nil: unknown
+
+	// HeldBy is the stack of the holds that others waited for, AwaitedBy that of the waits: see majority. nil: unknown.
+	HeldBy, AwaitedBy []runtime.Frame
 }
 
-// busy is an unfinished Name: it has sites instead of stacks.
+// busy is an unfinished Name: it has sites instead of frames.
 type busy struct {
 	Name
 	heldBy, awaitedBy majority
@@ -222,7 +225,7 @@ func (p *Profile) busy(now time.Time) map[string]*busy {
 }
 
 // top returns the names with the most waiting first.
-func top(found map[string]*busy, stack func(*site) *Stack) []Name {
+func top(found map[string]*busy, frames func(*site) []runtime.Frame) []Name {
 	maps.DeleteFunc(found, func(_ string, b *busy) bool { return b.Samples == 0 && b.Held == 0 && b.Waited == 0 })
 	most := slices.SortedFunc(maps.Values(found), func(a, b *busy) int {
 		return cmp.Or(
@@ -233,7 +236,7 @@ func top(found map[string]*busy, stack func(*site) *Stack) []Name {
 	for i := range out {
 		b, n := most[i], &out[i]
 		*n = b.Name
-		n.HeldBy, n.AwaitedBy = stack(b.heldBy.site), stack(b.awaitedBy.site)
+		n.HeldBy, n.AwaitedBy = frames(b.heldBy.site), frames(b.awaitedBy.site)
 	}
 	return out
 }

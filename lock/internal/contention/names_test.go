@@ -65,7 +65,7 @@ func TestNamesOfTheLastMinute(t *testing.T) {
 		w.WaitEnd()
 		h.End()
 		n = named(t, p.Snapshot(), "new")
-		if n.Held != 15*time.Second || n.Waited != 15*time.Second || n.LongestWait != 15*time.Second || n.Samples != 2 || n.HeldBy.Frames[0].Function == n.AwaitedBy.Frames[0].Function {
+		if n.Held != 15*time.Second || n.Waited != 15*time.Second || n.LongestWait != 15*time.Second || n.Samples != 2 || n.HeldBy[0].Function == n.AwaitedBy[0].Function {
 			t.Errorf("afterwards: %+v", n)
 		}
 		time.Sleep(30 * time.Second)
@@ -113,7 +113,7 @@ func TestLockThatIsWaitedForNow(t *testing.T) {
 		want := contention.Name{
 			Name: "hot", Group: "orders", Kind: "mutex", Waited: waited, LongestWait: waited, Window: s.Time.Sub(s.Start), AwaitedBy: s.Names[0].AwaitedBy,
 		}
-		if n := s.Names[0]; n != want || n.AwaitedBy == nil {
+		if n := s.Names[0]; !reflect.DeepEqual(n, want) || n.AwaitedBy == nil {
 			t.Errorf("the first is %+v, want %+v", n, want)
 		}
 		if len(s.Names) != 100 || s.Names[99].Name != "busy:98" {
@@ -173,7 +173,7 @@ func TestCallSiteThatMakesOthersWait(t *testing.T) {
 		}
 		check := func(want string) {
 			t.Helper()
-			if got := named(t, p.Snapshot(), "a").HeldBy.Frames[0].Function; !strings.HasSuffix(got, "."+want) {
+			if got := named(t, p.Snapshot(), "a").HeldBy[0].Function; !strings.HasSuffix(got, "."+want) {
 				t.Errorf("%s; want %s", got, want)
 			}
 		}
@@ -207,7 +207,7 @@ func TestNobodyIsBlamedForAHoldThatNobodyWaitedFor(t *testing.T) {
 		innocent(p).Granted("a")
 		p.Waiters("a", 1)
 		time.Sleep(time.Millisecond)
-		if n := named(t, p.Snapshot(), "a"); n.HeldBy == nil || !strings.HasSuffix(n.HeldBy.Frames[0].Function, ".innocent") {
+		if n := named(t, p.Snapshot(), "a"); n.HeldBy == nil || !strings.HasSuffix(n.HeldBy[0].Function, ".innocent") {
 			t.Errorf("while others wait for another line: %+v", n)
 		}
 	})

@@ -32,14 +32,13 @@ type Profile struct {
 	every atomic.Uint32 // one of so many acquires is sampled now: rate or more
 	start time.Time
 
-	mu     sync.Mutex
-	paced  time.Time // when every was last adapted
-	since  int       // samples since then
-	sites  map[siteKey]*site
-	others site // all stacks after the first maxStacks
-	live   map[*Sample]struct{}
-	locks  map[string]*lockState // by name; only locks with a waiter or a sampled holder
-	names  names
+	mu    sync.Mutex
+	paced time.Time         // when every was last adapted
+	since int               // samples since then
+	sites map[siteKey]*site // at most maxStacks, and that of the zero key: all further stacks together
+	live  map[*Sample]struct{}
+	locks map[string]*lockState // by name; only locks with a waiter or a sampled holder
+	names names
 }
 
 // siteKey identifies a site.
@@ -52,14 +51,14 @@ type siteKey struct {
 type site struct {
 	pcs         []uintptr // nil: many stacks together
 	group, kind string
-	counts
+	Counts
 }
 
-// counts are the figures of a site: estimates for all of its acquires.
-type counts struct {
-	waits, holds  int64         // how many have begun; only holds during which others waited
-	wait, hold    time.Duration // of holds, only the time while others waited
-	waiting, held int64         // now
+// Counts are the figures of a stack: estimates for all of its acquires.
+type Counts struct {
+	Waits, Holds  int64         // how many have begun; only holds during which others waited
+	Wait, Hold    time.Duration // of holds, only the time while others waited
+	Waiting, Held int64         // now
 }
 
 // lockState is who waits for one lock and holds it now.
@@ -76,7 +75,7 @@ func New(rate int) *Profile {
 	now := time.Now()
 	p := &Profile{
 		rate: uint32(rate), start: now, paced: now,
-		sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{},
+		sites: map[siteKey]*site{{}: {}}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{},
 	}
 	p.every.Store(p.rate)
 	p.names.byName = map[string]*name{}
@@ -97,7 +96,7 @@ type Sample struct {
 	contenders     int       // for how many of the names others wait
 	contendedSince time.Time // while contenders isn't 0
 	contended      time.Duration
-	counted        bool // in counts.holds
+	counted        bool // in Counts.Holds
 	ended          bool
 }
 
@@ -128,11 +127,11 @@ func (p *Profile) sample(group, kind string, every uint32) *Sample {
 	s := p.sites[key]
 	switch {
 	case s != nil:
-	case len(p.sites) < maxStacks:
+	case len(p.sites) <= maxStacks:
 		s = &site{pcs: slices.Clone(key.pcs[:n]), group: group, kind: kind}
 		p.sites[key] = s
 	default:
-		s = &p.others
+		s = p.sites[siteKey{}]
 	}
 	return &Sample{p: p, site: s, standsFor: int64(every)}
 }
@@ -186,8 +185,8 @@ func (s *Sample) WaitStart(name string) {
 		return
 	}
 	s.waitingSince, s.awaited = time.Now(), name
-	s.site.waits += s.standsFor
-	s.site.waiting += s.standsFor
+	s.site.Waits += s.standsFor
+	s.site.Waiting += s.standsFor
 	s.p.live[s] = struct{}{}
 }
 
@@ -205,8 +204,8 @@ func (s *Sample) waitEnd(now time.Time) {
 	if s.waitingSince.IsZero() {
 		return
 	}
-	s.site.wait += s.scaled(now.Sub(s.waitingSince))
-	s.site.waiting -= s.standsFor
+	s.site.Wait += s.scaled(now.Sub(s.waitingSince))
+	s.site.Waiting -= s.standsFor
 	s.p.entry(s, s.awaited, now).waited(s, s.p.span(s.waitingSince, now))
 	s.waitingSince = time.Time{}
 	s.settle()
@@ -226,7 +225,7 @@ func (s *Sample) Granted(names ...string) {
 		return
 	}
 	s.heldSince, s.names = now, slices.Clone(names) // without Clone, calls with a nil Sample would allocate, too
-	s.site.held += s.standsFor
+	s.site.Held += s.standsFor
 	p.live[s] = struct{}{}
 	for _, name := range names {
 		l := p.lock(name)
@@ -252,7 +251,7 @@ func (s *Sample) OthersWait() {
 	if s.contenders > 0 {
 		s.contendedSince = now
 	}
-	s.site.hold += s.scaled(now.Sub(s.heldSince) - s.contended)
+	s.site.Hold += s.scaled(now.Sub(s.heldSince) - s.contended)
 	s.contended = now.Sub(s.heldSince)
 }
 
@@ -277,7 +276,7 @@ func (s *Sample) End() {
 		s.contenders = 1
 		s.relax(now)
 	}
-	s.site.held -= s.standsFor
+	s.site.Held -= s.standsFor
 	for _, name := range s.names {
 		l := p.lock(name)
 		if i := slices.Index(l.holders, s); i >= 0 {
@@ -302,7 +301,7 @@ func (s *Sample) contend(now time.Time) {
 func (s *Sample) relax(now time.Time) {
 	if s.contenders--; s.contenders == 0 {
 		s.contended += now.Sub(s.contendedSince)
-		s.site.hold += s.scaled(now.Sub(s.contendedSince))
+		s.site.Hold += s.scaled(now.Sub(s.contendedSince))
 	}
 }
 
@@ -314,11 +313,11 @@ func (s *Sample) contendedFor(now time.Time) time.Duration {
 	return s.contended
 }
 
-// count counts the hold in counts.holds, once.
+// count counts the hold in Counts.Holds, once.
 func (s *Sample) count() {
 	if !s.counted {
 		s.counted = true
-		s.site.holds += s.standsFor
+		s.site.Holds += s.standsFor
 	}
 }
 

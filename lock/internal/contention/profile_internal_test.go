@@ -32,7 +32,7 @@ func TestTimeOfACallThatWaitsForItsTurn(t *testing.T) {
 		t.Errorf("the wait ends %v before it was seen to last", shown.Sub(s.heldSince))
 	}
 	late(s.End, func() { s.contend(time.Now()) })
-	if s.site.hold < 0 {
-		t.Errorf("others waited for %v", s.site.hold)
+	if s.site.Hold < 0 {
+		t.Errorf("others waited for %v", s.site.Hold)
 	}
 }

@@ -2,25 +2,24 @@ package contention
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Stack is what happened to the acquires of one stack, group and kind since the profile began: estimates for all
-// acquires, including the waits and holds that go on.
+// Stack is what happened to the acquires of one stack, group and kind since the profile began, including the waits and
+// holds that go on.
 type Stack struct {
-	Frames        []runtime.Frame // from the caller of lockdog outwards; nil: many stacks together
-	Group, Kind   string
-	Waits, Holds  int64 // only holds during which others waited
-	Wait, Hold    time.Duration
-	Waiting, Held int64 // now
+	Frames      []runtime.Frame // from the caller of lockdog outwards; nil: many stacks together
+	Group, Kind string
+	Counts
 }
 
 // Snapshot is a Profile at one time.
 type Snapshot struct {
 	Start, Time time.Time
 	Rate        int
-	Stacks      []*Stack
+	Stacks      []Stack
 	Names       []Name
 }
 
@@ -32,46 +31,37 @@ func (p *Profile) Snapshot() Snapshot {
 	p.mu.Lock()
 	now := time.Now()
 	out := Snapshot{Start: p.start, Time: now, Rate: int(p.rate)}
-	sum := make(map[*site]counts, len(p.sites))
+	sum := make(map[*site]Counts, len(p.sites))
 	for _, s := range p.sites {
-		sum[s] = s.counts
+		sum[s] = s.Counts
 	}
-	sum[&p.others] = p.others.counts
 	for s := range p.live {
 		c := sum[s.site]
 		if !s.waitingSince.IsZero() {
-			c.wait += s.scaled(now.Sub(s.waitingSince))
+			c.Wait += s.scaled(now.Sub(s.waitingSince))
 		}
 		if s.contenders > 0 {
-			c.hold += s.scaled(now.Sub(s.contendedSince))
+			c.Hold += s.scaled(now.Sub(s.contendedSince))
 		}
 		sum[s.site] = c
 	}
 	found := p.busy(now)
 	p.mu.Unlock()
 
-	stacks := make(map[*site]*Stack)
-	stack := func(s *site) *Stack {
+	known := make(map[*site][]runtime.Frame)
+	framesOf := func(s *site) []runtime.Frame {
 		if s == nil {
 			return nil
 		}
-		if stacks[s] == nil {
-			stacks[s] = &Stack{}
+		if known[s] == nil {
+			known[s] = frames(s.pcs)
 		}
-		return stacks[s]
+		return known[s]
 	}
-	out.Names = top(found, stack)
+	out.Names = top(found, framesOf)
 	for s, c := range sum {
-		if c == (counts{}) && stacks[s] == nil {
-			continue
-		}
-		o := stack(s)
-		*o = Stack{
-			Frames: frames(s.pcs), Group: s.group, Kind: s.kind,
-			Waits: c.waits, Holds: c.holds, Wait: c.wait, Hold: c.hold, Waiting: c.waiting, Held: c.held,
-		}
-		if c != (counts{}) {
-			out.Stacks = append(out.Stacks, o)
+		if c != (Counts{}) {
+			out.Stacks = append(out.Stacks, Stack{framesOf(s), s.group, s.kind, c})
 		}
 	}
 	return out
@@ -108,10 +98,5 @@ func frames(pcs []uintptr) []runtime.Frame {
 }
 
 func isOurs(function string) bool {
-	for _, prefix := range ours {
-		if strings.HasPrefix(function, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(function, prefix) })
 }
