@@ -6,6 +6,7 @@ import (
 	"crypto/fips140"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,11 +91,7 @@ const (
 )
 
 // ErrIdle is returned by PubSub.Receive when nothing came within its timeout.
-var ErrIdle error = idleError{}
-
-type idleError struct{}
-
-func (idleError) Error() string { return "lockdog: nothing received" }
+var ErrIdle = errors.New("lockdog: nothing received")
 
 // Script is a Lua script and its digest.
 type Script struct {

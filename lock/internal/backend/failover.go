@@ -15,15 +15,7 @@ import (
 const sentinelled = "FailoverClient"
 
 // ErrNotNamed is the outcome of a renewal if it isn't known whether its server still is the right one.
-var ErrNotNamed error = notNamedError{}
-
-type notNamedError struct{}
-
-func (notNamedError) Error() string {
-	return "lockdog: timeout: no Sentinel has said in time which server is the primary"
-}
-func (notNamedError) Timeout() bool   { return true }
-func (notNamedError) Temporary() bool { return true }
+var ErrNotNamed = redisfail.NewTimeout("lockdog: timeout: no Sentinel has said in time which server is the primary")
 
 var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 
@@ -161,7 +153,7 @@ func (f *failover) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 		return nil, err
 	}
 	ps := &followingPubSub{redisPubSub: redisPubSub{c.Subscribe(ctx)}}
-	ps.stop = context.AfterFunc(f.during(node), func() { _ = ps.ps.Close() })
+	ps.stop = context.AfterFunc(f.during(node), func() { _ = ps.PubSub.Close() })
 	return ps, nil
 }
 

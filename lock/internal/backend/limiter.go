@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
@@ -12,23 +11,19 @@ import (
 // sends the source, every time. So scripts are sent with their source until the server is known to have them.
 type limiting struct {
 	on     atomic.Bool
-	loaded sync.Map // by node: a *sync.Map of the scripts that it has
+	loaded sync.Map // the servers' scripts, as loadedScript
 }
 
-// limitedBy turns limiting on if the client for a key has a Limiter.
-func (b *Redis) limitedBy(ctx context.Context, t topology, key string) error {
-	rdb, err := t.clientOf(ctx, key)
-	if err == nil && rdb.Options().Limiter != nil {
-		b.limiting.on.Store(true)
-	}
-	return err
+// loadedScript is a script that a server is known to have.
+type loadedScript struct {
+	node   string
+	script *Script
 }
 
 // beforeSent makes a call send its source if the server may not have the script.
 func (b *Redis) beforeSent(call *Call) {
 	if b.limiting.on.Load() && !call.SendSource {
-		loaded, _ := b.limiting.loaded.LoadOrStore(b.Node(call.routeKey()), new(sync.Map))
-		_, known := loaded.(*sync.Map).Load(call.Script)
+		_, known := b.limiting.loaded.Load(loadedScript{b.Node(call.routeKey()), call.Script})
 		call.SendSource = !known
 	}
 }
@@ -38,12 +33,12 @@ func (b *Redis) afterSent(call *Call, err error) error {
 	if !b.limiting.on.Load() {
 		return err
 	}
-	switch node := b.Node(call.routeKey()); {
+	switch {
 	case err == nil:
-		loaded, _ := b.limiting.loaded.LoadOrStore(node, new(sync.Map))
-		loaded.(*sync.Map).Store(call.Script, nil)
-	case redisfail.IsNoScript(err): // the server has probably lost all scripts: it was restarted or replaced
-		b.limiting.loaded.Delete(node)
+		b.limiting.loaded.Store(loadedScript{b.Node(call.routeKey()), call.Script}, nil)
+	case redisfail.IsNoScript(err):
+		// The server has probably lost all scripts: it was restarted or replaced. That others get them again is cheap.
+		b.limiting.loaded.Clear()
 	}
 	return redisfail.Denied(err)
 }

@@ -18,21 +18,12 @@ import (
 )
 
 // redisPubSub is a PubSub over go-redis.
-type redisPubSub struct{ ps *redis.PubSub }
+type redisPubSub struct{ *redis.PubSub }
 
 // NewPubSub returns a PubSub over a go-redis subscription to one server.
 func NewPubSub(ps *redis.PubSub) PubSub { return &redisPubSub{ps} }
 
-func (p *redisPubSub) Subscribe(ctx context.Context, channels ...string) error {
-	return p.ps.Subscribe(ctx, channels...)
-}
-
-func (p *redisPubSub) Unsubscribe(ctx context.Context, channels ...string) error {
-	return p.ps.Unsubscribe(ctx, channels...)
-}
-
-func (p *redisPubSub) Ping(ctx context.Context) error { return p.ps.Ping(ctx) }
-func (p *redisPubSub) Close() error                   { return p.ps.Close() }
+func (p *redisPubSub) Ping(ctx context.Context) error { return p.PubSub.Ping(ctx) }
 
 func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Event, err error) {
 	// go-redis panics on a push with unexpected types. A server that speaks another protocol must break only the
@@ -42,7 +33,7 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 			err = fmt.Errorf("lockdog: unreadable pub/sub reply: %v", v)
 		}
 	}()
-	got, err := p.ps.ReceiveTimeout(ctx, timeout)
+	got, err := p.ReceiveTimeout(ctx, timeout)
 	if err != nil {
 		var ne net.Error
 		if errors.As(err, &ne) && ne.Timeout() {
@@ -125,7 +116,7 @@ type shardedPubSub struct {
 
 	mu    sync.Mutex
 	has   sharding
-	tried []func(plainly bool) error // the commands that were sent while has was shardingUnknown
+	tried []func() error // each sends plainly a command that was sent while has was shardingUnknown
 }
 
 type sharding uint8
@@ -137,30 +128,25 @@ const (
 )
 
 func (p *shardedPubSub) Subscribe(ctx context.Context, channels ...string) error {
-	return p.send(func(plainly bool) error {
-		if plainly {
-			return p.ps.Subscribe(ctx, channels...)
-		}
-		return p.ps.SSubscribe(ctx, channels...)
-	})
+	return p.send(ctx, channels, p.SSubscribe, p.PubSub.Subscribe)
 }
 
 func (p *shardedPubSub) Unsubscribe(ctx context.Context, channels ...string) error {
-	return p.send(func(plainly bool) error {
-		if plainly {
-			return p.ps.Unsubscribe(ctx, channels...)
-		}
-		return p.ps.SUnsubscribe(ctx, channels...)
-	})
+	return p.send(ctx, channels, p.SUnsubscribe, p.PubSub.Unsubscribe)
 }
 
-func (p *shardedPubSub) send(command func(plainly bool) error) error {
+func (p *shardedPubSub) send(
+	ctx context.Context, channels []string, sharded, plain func(context.Context, ...string) error,
+) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.has == shardingUnknown {
-		p.tried = append(p.tried, command)
+	switch p.has {
+	case shardingMissing:
+		return plain(ctx, channels...)
+	case shardingUnknown:
+		p.tried = append(p.tried, func() error { return plain(ctx, channels...) })
 	}
-	return command(p.has == shardingMissing)
+	return sharded(ctx, channels...)
 }
 
 func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Event, error) {
@@ -191,7 +177,7 @@ func (p *shardedPubSub) learn(has sharding) error {
 	p.tried = nil
 	if has == shardingMissing {
 		for _, command := range tried {
-			if err := command(true); err != nil {
+			if err := command(); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type Redis struct {
 	fastTimeout time.Duration // see FastTimeout
 
 	limiting limiting
-	stream   *stream // nil: there can be none
+	stream   *stream
 
 	renew         redis.UniversalClient // the program's client for renewals; nil: none
 	renewTopology topology              // its shape
@@ -63,14 +64,14 @@ type topology interface {
 
 // NewRedis returns a backend over rdb, without any I/O. If renew is nil, renewals get clients with rdb's options.
 func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
-	timeout, err := readTimeout(rdb)
+	timeout, pool, err := limitsOf(rdb)
 	if err != nil {
 		return nil, err
 	}
-	b := &Redis{rdb: rdb, timeout: timeout, pool: poolSize(rdb)}
+	b := &Redis{rdb: rdb, timeout: timeout, pool: pool}
 	b.topology, b.stream = newTopology(rdb, &b.reserved), newStream(rdb)
 	if renew != nil {
-		if _, err := readTimeout(renew); err != nil {
+		if _, _, err := limitsOf(renew); err != nil {
 			return nil, fmt.Errorf("the client given to WithRenewalClient: %w", err)
 		}
 		b.renew, b.renewTopology = renew, newTopology(renew, nil)
@@ -92,7 +93,7 @@ func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	case *redis.Ring:
 		return ring{rdb: c}
 	default:
-		node := rdb.(*redis.Client) // readTimeout accepts no other type
+		node := rdb.(*redis.Client) // limitsOf accepts no other type
 		if node.Options().Addr == sentinelled {
 			return newFailover(node, own)
 		}
@@ -100,63 +101,33 @@ func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	}
 }
 
-// readTimeout returns the ReadTimeout of a client. It rejects clients whose calls might never return.
-func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
-	var read time.Duration
-	none := rdb == nil
-	switch c := rdb.(type) {
-	case nil:
-	case *redis.Client:
-		if none = isZero(c); !none {
-			read = c.Options().ReadTimeout
-		}
-	case *redis.ClusterClient:
-		if none = isZero(c); !none {
-			read = c.Options().ReadTimeout
-		}
-	case *redis.Ring:
-		if none = isZero(c); !none {
-			read = ringReadTimeout(c)
-		}
+// limitsOf returns the ReadTimeout and the PoolSize of a client; a PoolSize of 0 means go-redis's default. It rejects
+// clients whose calls might never return.
+func limitsOf(rdb redis.UniversalClient) (read time.Duration, pool int, err error) {
+	switch rdb.(type) {
+	case nil, *redis.Client, *redis.ClusterClient, *redis.Ring:
 	default:
-		return 0, fmt.Errorf("a %T is not a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
+		return 0, 0, fmt.Errorf("a %T is not a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
 	}
-	if none {
-		return 0, errors.New("the client is nil, or a zero value: make one with redis.NewClient, NewFailoverClient, NewClusterClient or NewRing")
+	if v := reflect.ValueOf(rdb); rdb == nil || v.IsNil() || v.Elem().IsZero() { // its methods would panic
+		return 0, 0, errors.New("the client is nil, or a zero value: make one with redis.NewClient, NewFailoverClient, NewClusterClient or NewRing")
+	}
+	switch c := rdb.(type) {
+	case *redis.Client:
+		read, pool = c.Options().ReadTimeout, c.Options().PoolSize
+	case *redis.ClusterClient:
+		read, pool = c.Options().ReadTimeout, c.Options().PoolSize
+	case *redis.Ring:
+		// The options of the Ring itself lack go-redis's defaults. A shard's have them, but there may be no shard yet.
+		read, pool = cmp.Or(c.Options().ReadTimeout, 5*time.Second), c.Options().PoolSize
+		if shards := c.GetShardClients(); len(shards) > 0 {
+			read, pool = shards[0].Options().ReadTimeout, shards[0].Options().PoolSize
+		}
 	}
 	if read <= 0 {
-		return 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
+		return 0, 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
 	}
-	return min(read, Longest), nil
-}
-
-// poolSize returns the pool size of a client that readTimeout has accepted.
-func poolSize(rdb redis.UniversalClient) int {
-	switch c := rdb.(type) {
-	case *redis.ClusterClient:
-		return c.Options().PoolSize
-	case *redis.Ring:
-		for _, shard := range c.GetShardClients() {
-			return shard.Options().PoolSize
-		}
-		return c.Options().PoolSize // there are no shards yet; 0 means go-redis's default
-	default:
-		return rdb.(*redis.Client).Options().PoolSize
-	}
-}
-
-// isZero reports whether a client is nil or a zero value. The methods of such a client panic.
-func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
-
-// ringReadTimeout returns the ReadTimeout of a shard, because the options of the Ring itself lack the defaults.
-func ringReadTimeout(c *redis.Ring) time.Duration {
-	for _, shard := range c.GetShardClients() {
-		return shard.Options().ReadTimeout
-	}
-	if read := c.Options().ReadTimeout; read != 0 {
-		return read
-	}
-	return 5 * time.Second // go-redis's default; there are no shards yet
+	return min(read, Longest), pool, nil
 }
 
 // noRetry makes go-redis send a command only once. Otherwise go-redis may run a script up to four times, without saying
@@ -200,7 +171,11 @@ func (b *Redis) Prepare(ctx context.Context, key string) error {
 	if err := b.topology.Prepare(ctx, key); err != nil {
 		return err
 	}
-	return b.limitedBy(ctx, b.topology, key)
+	rdb, err := b.clientOf(ctx, key)
+	if err == nil && rdb.Options().Limiter != nil {
+		b.limiting.on.Store(true)
+	}
+	return err
 }
 
 // Eval runs a script at most once: nothing below it may send the call again, unless the server refused it. It may
@@ -236,8 +211,10 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	}
 	cmd := call.command(ctx, args)
 	process := rdb.Process
-	if call.Stream && b.stream != nil {
-		process = b.stream.process
+	if call.Stream {
+		if p := b.stream.current(); p != nil {
+			process = p.hooked.Process
+		}
 	}
 	if err := process(ctx, cmd); err != nil {
 		b.dropListening(ctx, rdb, call.routeKey(), err)
@@ -323,13 +300,7 @@ func evalWait(
 ) (any, int, error) {
 	cmd := call.command(ctx, nil)
 	wait := redis.NewIntCmd(ctx, "wait", replicas, timeout.Milliseconds())
-	pipe := rdb.Pipeline()
-	if asking {
-		_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
-	}
-	_ = pipe.Process(ctx, cmd)
-	_ = pipe.Process(ctx, wait)
-	_, _ = pipe.Exec(ctx)
+	together(ctx, rdb, asking, cmd, wait)
 	reply, err := cmd.Result()
 	if err != nil {
 		return nil, 0, err
@@ -339,6 +310,18 @@ func evalWait(
 		return reply, 0, fmt.Errorf("WAIT: %w", err)
 	}
 	return reply, int(acked), nil
+}
+
+// together sends commands to a server over one connection, after ASKING if asking. Each command gets its own result.
+func together(ctx context.Context, rdb *redis.Client, asking bool, cmds ...redis.Cmder) {
+	if asking {
+		cmds = append([]redis.Cmder{redis.NewCmd(ctx, "asking")}, cmds...)
+	}
+	pipe := rdb.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, _ = pipe.Exec(ctx)
 }
 
 // redirected follows answer, if it is the redirection of a renewal by a node of a cluster. Otherwise it returns answer.
@@ -357,12 +340,7 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 		return nil, err
 	}
 	cmd := call.command(ctx, nil)
-	pipe := own.Pipeline()
-	if asking {
-		_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
-	}
-	_ = pipe.Process(ctx, cmd)
-	_, _ = pipe.Exec(ctx)
+	together(ctx, own.Client, asking, cmd)
 	return cmd.Result()
 }
 
@@ -380,22 +358,14 @@ func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
 // HasStream reports whether calls with Stream share a connection, on which they don't wait for each other's replies.
 // Otherwise they use the program's pool.
-func (b *Redis) HasStream() bool { return b.stream != nil && b.stream.current() != nil }
+func (b *Redis) HasStream() bool { return b.stream.current() != nil }
 
 // OpenStream begins to open that connection, unless there is one, or there can be none.
-func (b *Redis) OpenStream() {
-	if b.stream != nil {
-		b.stream.open()
-	}
-}
+func (b *Redis) OpenStream() { b.stream.open() }
 
 // CloseStream closes that connection for ever. It waits for the replies to the calls in flight: for ReadTimeout, if the
 // server is silent.
-func (b *Redis) CloseStream() {
-	if b.stream != nil {
-		b.stream.close()
-	}
-}
+func (b *Redis) CloseStream() { b.stream.close() }
 
 // PoolSize returns how many connections the program's client may have to one server; 0: unknown.
 func (b *Redis) PoolSize() int { return b.pool }

@@ -21,7 +21,7 @@ import (
 //
 // It uses go-redis's full-duplex AutoPipeline, which is experimental. Only this file knows that.
 type stream struct {
-	programs *redis.Client
+	programs *redis.Client   // nil: there can be no stream
 	ctx      context.Context // ends when the stream is closed: then nothing is dialed any more
 	cancel   context.CancelFunc
 	running  sync.WaitGroup // connect, and the closing of dropped pipes
@@ -50,14 +50,14 @@ const pipeStalled = 500 * time.Millisecond
 
 var errPipeLost = errors.New("lockdog: a pipe connects only once")
 
-// newStream returns a stream beside a program's client, without any I/O; nil: there can be none.
+// newStream returns a stream beside a program's client, without any I/O.
 func newStream(rdb redis.UniversalClient) *stream {
-	c, ok := rdb.(*redis.Client)
-	if !ok || c.Options().Addr == sentinelled || c.Options().Limiter != nil { // a Limiter must see all calls
-		return nil
-	}
-	s := &stream{programs: c}
+	s := &stream{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	c, ok := rdb.(*redis.Client)
+	if ok && c.Options().Addr != sentinelled && c.Options().Limiter == nil { // a Limiter must see all calls
+		s.programs = c
+	}
 	return s
 }
 
@@ -68,11 +68,11 @@ func (s *stream) current() *pipe {
 	return s.pipe
 }
 
-// open begins to open a pipe, unless there is one or it is too early for another.
+// open begins to open a pipe, unless there is one, there can be none, or it is too early for another.
 func (s *stream) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pipe == nil && !s.opening && s.ctx.Err() == nil && !time.Now().Before(s.retryAt) {
+	if s.programs != nil && s.pipe == nil && !s.opening && s.ctx.Err() == nil && !time.Now().Before(s.retryAt) {
 		s.opening = true
 		s.running.Go(s.connect)
 	}
@@ -146,15 +146,6 @@ func dialOnce(life context.Context, dial dialer) dialer {
 func (p *pipe) close() { _ = p.own.Close() }
 
 func ping() redis.Cmder { return noRetry{redis.NewCmd(context.Background(), "ping")} }
-
-// process sends a command over the pipe or, if there is none, over the program's pool. It may ignore the end of ctx
-// while the server is silent, for ReadTimeout.
-func (s *stream) process(ctx context.Context, cmd redis.Cmder) error {
-	if p := s.current(); p != nil {
-		return p.hooked.Process(ctx, cmd)
-	}
-	return s.programs.Process(ctx, cmd)
-}
 
 // lastHook sends commands over a pipe. It comes after the program's hooks: a command that one of them stops isn't sent.
 type lastHook struct {

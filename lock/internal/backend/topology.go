@@ -20,10 +20,12 @@ var ErrGone = errors.New("lockdog: the server is gone")
 // direct has the methods that are alike in most shapes.
 type direct struct{}
 
-func (direct) Topology() string              { return "" }
-func (direct) Follow(context.Context) bool   { return true }
-func (direct) during(string) context.Context { return context.Background() }
-func (direct) close()                        {}
+func (direct) Prepare(context.Context, string) error { return nil }
+func (direct) Topology() string                      { return "" }
+func (direct) Follow(context.Context) bool           { return true }
+func (direct) Moved(context.Context)                 {}
+func (direct) during(string) context.Context         { return context.Background() }
+func (direct) close()                                {}
 func (direct) optionsAt(node string, rdb *redis.Client, conns int) *redis.Options {
 	o := ownOptions(rdb, conns)
 	o.Addr = node // rdb may now be the client of another node
@@ -36,10 +38,8 @@ type single struct {
 	rdb *redis.Client
 }
 
-func (s single) Prepare(context.Context, string) error { return nil }
-func (s single) Node(string) string                    { return s.rdb.Options().Addr }
-func (s single) Moved(context.Context)                 {}
-func (s single) Control(string) Endpoint               { return Endpoint{} }
+func (s single) Node(string) string      { return s.rdb.Options().Addr }
+func (s single) Control(string) Endpoint { return Endpoint{} }
 
 func (s single) Traits() Traits {
 	return Traits{MultiLockScripts: true, Publish: "publish", NumSubCommand: "numsub"}
@@ -59,9 +59,7 @@ type ring struct {
 	rdb *redis.Ring
 }
 
-func (r ring) Prepare(context.Context, string) error { return nil }
-func (r ring) Moved(context.Context)                 {}
-func (r ring) Control(key string) Endpoint           { return Endpoint{Node: r.Node(key)} }
+func (r ring) Control(key string) Endpoint { return Endpoint{Node: r.Node(key)} }
 
 func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSubCommand: "numsub"}
