@@ -126,15 +126,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix,
 		Waits: graphWaits{c.waits}, Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
-	c.renewer, err = renewal.New(renewal.Config{
+	c.renewer = renewal.New(renewal.Config{
 		Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec, Leases: c.grants,
 		BatchSize: cfg.batch, Panicked: c.panicked,
 	})
-	if err != nil {
-		c.rec.Close()
-		_ = be.Close()
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
 	return c, nil
 }
 

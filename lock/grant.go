@@ -222,8 +222,8 @@ func (g *grant) loseIfExpired() {
 	if g.client().renewer.Check(&g.wd) {
 		return
 	}
-	if loss, ok := g.wd.Loss(); ok {
-		g.Lost(loss)
+	if loss := g.wd.Loss(); loss != nil {
+		g.Lost(*loss)
 	}
 }
 

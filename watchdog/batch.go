@@ -14,13 +14,14 @@ type Batch struct {
 	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder
 	Results []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
 	Planned time.Time // when the call was due
-	Sent    time.Time // when Config.Renew was called; Sent-Planned is the schedule's lag
+	Sent    time.Time // when Config.Renew was called
 
 	// Attachment is data that Config.Renew keeps for the callbacks of this batch. The engine ignores it.
 	Attachment any
-
-	timeout time.Duration // of the call
 }
+
+// Lag returns how much later than planned the call was made; 0 if it was early.
+func (b *Batch) Lag() time.Duration { return max(0, b.Sent.Sub(b.Planned)) }
 
 // Outcome is the outcome of a renewal for one lease.
 type Outcome uint8
@@ -46,7 +47,6 @@ type Renewal struct {
 	Batch     *Batch        // the call
 	Result    Result        // of the call, for this lease
 	Attempt   int           // failed attempts for this lease since its last success, plus this one
-	Lag       time.Duration // how much later than planned the call was made; 0 if it was early
 	Remaining time.Duration // from the call to the deadline that the lease had then
 	Elapsed   time.Duration // from the last confirmed request to this outcome; Elapsed/TTL is the utilization
 }

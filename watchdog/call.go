@@ -2,7 +2,6 @@ package watchdog
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -10,9 +9,6 @@ import (
 
 	"github.com/lockdog/lockdog/telemetry"
 )
-
-// maxTries is the largest value of Lease.tries.
-const maxTries = math.MaxUint16
 
 // startCall starts the call for a cohort.
 func (e *Engine) startCall(c *cohort, now int64) {
@@ -32,28 +28,24 @@ func (e *Engine) startCall(c *cohort, now int64) {
 		Leases:  slices.Clone(c.leases),
 		Results: make([]Result, len(c.leases)),
 		Planned: e.at(c.due),
-		timeout: time.Duration(timeout),
 	}
 	e.wg.Add(1)
-	go e.makeCall(c, batch)
+	go e.makeCall(c, batch, time.Duration(timeout))
 }
 
 // makeCall makes the call, and then always calls finishCall.
-func (e *Engine) makeCall(c *cohort, batch *Batch) {
+func (e *Engine) makeCall(c *cohort, batch *Batch, timeout time.Duration) {
 	defer e.wg.Done()
-	ctx, cancel := context.WithTimeout(e.ctx, batch.timeout)
+	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
 	returned := false
-	leases := batch.Leases
 	defer func() {
 		v := recover()
-		switch {
-		case !returned: // a panic or runtime.Goexit
-			batch.Results = failed(len(leases), errPanicked)
-		case len(batch.Results) != len(leases):
-			batch.Results = failed(len(leases), errResults)
+		if !returned { // a panic or runtime.Goexit
+			for i := range batch.Results {
+				batch.Results[i] = Result{Err: errPanicked}
+			}
 		}
-		batch.Leases = leases
 		e.finishCall(c, batch)
 		if v != nil {
 			e.panicked(v, debug.Stack())
@@ -62,14 +54,6 @@ func (e *Engine) makeCall(c *cohort, batch *Batch) {
 	batch.Sent = e.clock() // before the request is sent: the new deadlines count from here
 	e.cfg.Renew(ctx, batch)
 	returned = true
-}
-
-func failed(n int, err error) []Result {
-	r := make([]Result, n)
-	for i := range r {
-		r[i].Err = err
-	}
-	return r
 }
 
 // finishCall handles the results: deadlines, losses, and when the leases are renewed next. Callbacks follow later.
@@ -83,7 +67,6 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	}
 	now, sent := e.now(), e.since(batch.Sent)
 	r := &report{batch: batch, notes: make([]note, 0, len(batch.Leases))}
-	lag := max(0, batch.Sent.Sub(batch.Planned))
 	renewed, failures := 0, 0 // of those that stay in the cohort
 	for i, l := range batch.Leases {
 		if l.cohort != c { // removed, lost or stopped during the call
@@ -95,13 +78,10 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 			continue
 		}
 		n := note{lease: l, renewal: Renewal{
-			Batch: batch, Attempt: int(l.tries) + 1, Lag: lag,
+			Batch: batch, Attempt: int(l.tries) + 1,
 			Remaining: time.Duration(deadline - sent), Elapsed: time.Duration(now - l.sent),
 		}}
 		res := &batch.Results[i]
-		if res.Outcome == Moved && (res.Node == "" || res.Node == node.name) {
-			*res = Result{Err: errNowhere}
-		}
 		switch res.Outcome {
 		case Renewed:
 			if !l.verify && !l.stopping {
@@ -156,7 +136,7 @@ func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 			res.Err = errNoReason
 		}
 		l.err = res.Err
-		l.tries = min(l.tries, maxTries-1) + 1
+		l.tries++
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // while there are some. Losses and alarms go before reports of renewals.
 type callbacks struct {
 	losses  []*Lease // lost at their deadline
-	run     int      // Lost calls since the last LossesDone
+	run     bool     // Lost was called for them since Config.Done(nil)
 	alarms  []*Lease
 	reports []*report
 	current *Lease // whose callback is running
@@ -31,7 +31,7 @@ type note struct {
 // notify starts the goroutine that makes the callbacks, if there are some.
 func (e *Engine) notify() {
 	cb := &e.callbacks
-	if cb.open || e.closed || len(cb.losses)+cb.run+len(cb.alarms)+len(cb.reports) == 0 {
+	if cb.open || e.closed || !cb.run && len(cb.losses)+len(cb.alarms)+len(cb.reports) == 0 {
 		return
 	}
 	cb.open = true
@@ -58,12 +58,11 @@ func (e *Engine) callNext() bool {
 	switch {
 	case len(cb.losses) > 0:
 		l := pop(&cb.losses)
-		cb.run++
+		cb.run = true
 		e.unlocked(l, func() { l.holder.Lost(*l.lost) })
-	case cb.run > 0:
-		n := cb.run
-		cb.run = 0
-		e.unlocked(nil, func() { e.lossesDone(n) })
+	case cb.run:
+		cb.run = false
+		e.unlocked(nil, func() { e.done(nil) })
 	case len(cb.alarms) > 0:
 		if l := pop(&cb.alarms); watched(l.status.Load()) {
 			e.callAlarm(l)
@@ -75,9 +74,7 @@ func (e *Engine) callNext() bool {
 			break
 		}
 		pop(&cb.reports)
-		if done := e.cfg.BatchDone; done != nil {
-			e.unlocked(nil, func() { done(r.batch) })
-		}
+		e.unlocked(nil, func() { e.done(r.batch) })
 	default:
 		return false
 	}
@@ -96,7 +93,6 @@ func (e *Engine) callRenewal(n note) {
 }
 
 func (e *Engine) callAlarm(l *Lease) {
-	l.alarmDue = false
 	var next time.Time
 	now := e.clock()
 	e.unlocked(l, func() { next = l.holder.Alarm(now) })
@@ -116,9 +112,9 @@ func (e *Engine) unlocked(l *Lease, call func()) {
 	e.guard(call)
 }
 
-func (e *Engine) lossesDone(n int) {
-	if done := e.cfg.LossesDone; done != nil {
-		e.guard(func() { done(n) })
+func (e *Engine) done(b *Batch) {
+	if done := e.cfg.Done; done != nil {
+		e.guard(func() { done(b) })
 	}
 }
 

@@ -54,10 +54,16 @@ func TestCheckAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: hung}
 		const rounds = 40
-		told := 0
-		e := start(t, s, func(c *watchdog.Config) { c.LossesDone = func(n int) { told += n } })
+		lost, told := 0, 0 // told: those that were lost when the engine told that it has told of losses
+		e := start(t, s, func(c *watchdog.Config) {
+			c.Done = func(b *watchdog.Batch) {
+				if b == nil {
+					told = lost
+				}
+			}
+		})
 		for range rounds {
-			l := &lock{}
+			l := &lock{onLost: func(watchdog.Loss) { lost++ }}
 			e.Watch(&l.Lease, spec(l))
 			sleep(e, trust-1)
 			if !e.Check(&l.Lease) {
@@ -126,12 +132,9 @@ func TestPanics(t *testing.T) {
 					panic("renew")
 				case 4:
 					runtime.Goexit()
-				case 6:
-					b.Results = b.Results[:1]
 				}
 			}
-			c.BatchDone = func(*watchdog.Batch) { panic("batch") }
-			c.LossesDone = func(int) { panic("losses") }
+			c.Done = func(*watchdog.Batch) { panic("done") }
 			c.Panicked = func(v any, stack []byte) {
 				if len(stack) == 0 || v == nil {
 					t.Error("a panic without its story")
@@ -151,11 +154,11 @@ func TestPanics(t *testing.T) {
 			e.Watch(&l.Lease, sp)
 		}
 		sleep(e, 8*interval)
-		want := "renewed/1 failed/1 renewed/2 failed/1 renewed/2 failed/1 renewed/2 "
+		want := "renewed/1 failed/1 renewed/2 failed/1 renewed/2 renewed/1 "
 		if got := good.outcomes(); !strings.HasPrefix(got, want) {
 			t.Errorf("renewals %q, want %q", got, want)
 		}
-		if !errors.Is(good.renewals[1].Result.Err, watchdog.ErrPanicked) || !errors.Is(good.renewals[5].Result.Err, watchdog.ErrResults) {
+		if !errors.Is(good.renewals[1].Result.Err, watchdog.ErrPanicked) || !errors.Is(good.renewals[3].Result.Err, watchdog.ErrPanicked) {
 			t.Error("the errors do not tell")
 		}
 		s.down()

@@ -39,7 +39,6 @@ func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 		c = new(cohort)
 	}
 	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: offCycle}
-	e.cohorts++
 	g.cohorts++
 	if !offCycle {
 		g.count(1)
@@ -58,7 +57,6 @@ func (e *Engine) discard(c *cohort) {
 	g := c.group
 	e.dequeue(c)
 	e.watches.remove(c)
-	e.cohorts--
 	g.cohorts--
 	if !c.offCycle {
 		g.count(-1)

@@ -69,7 +69,7 @@
 //     Mutual exclusion needs a server clock that runs no faster than Margin allows for; beyond that it needs fencing.
 //   - That a Holder is called in time for a loss. Callbacks wait for those before them, and timers are late when the
 //     CPU is busy. Check compares the clock itself.
-//   - Punctual calls under load. The schedule lag is measured (Batch, Renewal.Lag), and a lease that ran out because of
+//   - Punctual calls under load. The schedule lag is measured (Batch.Lag), and a lease that ran out because of
 //     it is lost as stalled. If a node has leases with many different intervals, calls are made early rather than late,
 //     but one may still be late by 100 ms.
 //   - That a lease is released when it is removed or lost, or when the engine is closed: the caller must release it.

@@ -27,7 +27,6 @@ type Engine struct {
 	closed    bool
 	started   bool
 	leases    int
-	cohorts   int
 	groups    map[groupKey]*group
 	nodes     map[string]*node
 	agenda    heap[*node]   // nodes by the time of their next pass
@@ -44,11 +43,8 @@ type Engine struct {
 }
 
 // New returns an engine without leases. It starts no goroutine: the scheduler starts with the first lease and runs
-// until Close. It returns an error if cfg isn't valid.
-func New(cfg Config) (*Engine, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
+// until Close.
+func New(cfg Config) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
 		cfg:       cfg,
@@ -65,7 +61,7 @@ func New(cfg Config) (*Engine, error) {
 		alarms:    heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
 		idle:      true,
 		wakeAt:    never,
-	}, nil
+	}
 }
 
 func (e *Engine) now() int64              { return e.since(e.clock()) }
@@ -216,7 +212,7 @@ func (e *Engine) Check(l *Lease) bool {
 	e.mu.Unlock()
 	defer e.wg.Done()
 	e.guard(func() { l.holder.Lost(*l.lost) })
-	e.lossesDone(1)
+	e.done(nil)
 	return false
 }
 

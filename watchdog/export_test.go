@@ -8,12 +8,8 @@ const MaxInFlight = maxInFlight
 
 var (
 	ErrPanicked = errPanicked
-	ErrResults  = errResults
 	ErrNoReason = errNoReason
-	ErrNowhere  = errNowhere
 )
-
-func (b *Batch) Timeout() time.Duration { return b.timeout }
 
 // SetClock has the engine read another clock. It is called before the first lease.
 func (e *Engine) SetClock(clock func() time.Time) { e.clock = clock }
@@ -37,8 +33,12 @@ func (e *Engine) Stats() Stats {
 	age, ticking := e.TickAge()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	cohorts := 0
+	for _, g := range e.groups {
+		cohorts += g.cohorts
+	}
 	return Stats{
-		Leases: e.leases, Cohorts: e.cohorts, Ticking: ticking, TickAge: age, Waking: e.wakeAt != never, Passed: e.lastPass,
+		Leases: e.leases, Cohorts: cohorts, Ticking: ticking, TickAge: age, Waking: e.wakeAt != never, Passed: e.lastPass,
 		Groups: len(e.groups), Nodes: len(e.nodes), Agenda: e.agenda.Len(), Spare: len(e.spare),
 	}
 }

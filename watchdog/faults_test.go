@@ -86,14 +86,19 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				runs, told := 0, 0
+				runs, lost, told := 0, 0, 0 // told: those that were lost at the end of a run
 				s := &server{}
 				e := start(t, s, func(c *watchdog.Config) {
-					c.LossesDone = func(n int) { runs++; told += n }
+					c.Done = func(b *watchdog.Batch) {
+						if b == nil {
+							runs++
+							told = lost
+						}
+					}
 				})
 				locks := make([]*lock, 600)
 				for i := range locks {
-					locks[i] = &lock{}
+					locks[i] = &lock{onLost: func(watchdog.Loss) { lost++ }}
 					e.Watch(&locks[i].Lease, spec(locks[i]))
 					sleep(e, 3*time.Millisecond)
 				}

@@ -45,8 +45,9 @@ type server struct {
 }
 
 func (s *server) renew(ctx context.Context, b *watchdog.Batch) {
+	deadline, _ := ctx.Deadline()
 	s.mu.Lock()
-	s.calls = append(s.calls, call{b.Sent, b.Node, len(b.Leases), b.Timeout()})
+	s.calls = append(s.calls, call{b.Sent, b.Node, len(b.Leases), time.Until(deadline)})
 	before, answer := s.before, s.answer
 	s.mu.Unlock()
 	if before != nil && !before(ctx, b) {
@@ -210,14 +211,14 @@ func (l *lock) outcomes() string {
 
 func start(t testing.TB, s *server, change ...func(*watchdog.Config)) *watchdog.Engine {
 	t.Helper()
-	cfg := watchdog.Config{Renew: s.renew, Panicked: func(v any, stack []byte) { t.Errorf("panic: %v\n%s", v, stack) }}
+	cfg := watchdog.Config{
+		BatchSize: watchdog.DefaultBatchSize, Renew: s.renew,
+		Panicked: func(v any, stack []byte) { t.Errorf("panic: %v\n%s", v, stack) },
+	}
 	for _, c := range change {
 		c(&cfg)
 	}
-	e, err := watchdog.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := watchdog.New(cfg)
 	t.Cleanup(e.Close)
 	return e
 }

@@ -68,12 +68,11 @@ type Lease struct {
 
 	unrenewedPos int32 // in Engine.unrenewed, the deadlines of leases without a cohort
 	alarmPos     int32 // in Engine.alarms
-	tries        uint16
+	tries        uint32
 	hops         uint8 // moves since the last success
 	verify       bool  // to be renewed again when the call in flight has returned
 	brief        bool  // granted for less than ttl, and not renewed yet: see Spec.Until
 	stopping     bool  // brief, and not to be renewed after its first renewal
-	alarmDue     bool  // in callbacks.alarms
 }
 
 type status = uint32
@@ -101,43 +100,35 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Confirmed returns when the last confirmed request was sent: the acquire or a renewal. It is zero before Watch.
-func (l *Lease) Confirmed() time.Time {
-	e := l.engine.Load()
-	if e == nil {
-		return time.Time{}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.at(l.sent)
+func (l *Lease) Confirmed() (at time.Time) {
+	l.locked(func(e *Engine) { at = e.at(l.sent) })
+	return at
 }
 
 // NextRenewal returns when the next renewal is planned, or was planned if it is overdue or in flight. It is zero if no
 // renewal is planned: the lease isn't renewed, or was stopped, lost or removed.
-func (l *Lease) NextRenewal() time.Time {
-	e := l.engine.Load()
-	if e == nil {
-		return time.Time{}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if l.cohort == nil {
-		return time.Time{}
-	}
-	return e.at(l.cohort.due)
+func (l *Lease) NextRenewal() (at time.Time) {
+	l.locked(func(e *Engine) {
+		if l.cohort != nil {
+			at = e.at(l.cohort.due)
+		}
+	})
+	return at
 }
 
-// Loss returns how the lease was lost, and whether it was. Holder.Lost may be called later.
-func (l *Lease) Loss() (Loss, bool) {
-	e := l.engine.Load()
-	if e == nil {
-		return Loss{}, false
+// Loss returns how the lease was lost; nil: it wasn't. Holder.Lost may be called later.
+func (l *Lease) Loss() (loss *Loss) {
+	l.locked(func(*Engine) { loss = l.lost })
+	return loss
+}
+
+// locked calls f with Engine.mu held. Before Watch it does nothing.
+func (l *Lease) locked(f func(e *Engine)) {
+	if e := l.engine.Load(); e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		f(e)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if l.status.Load() != lost {
-		return Loss{}, false
-	}
-	return *l.lost, true
 }
 
 // Holder returns Spec.Holder, by which Config.Renew finds the caller's lease; nil before Watch.

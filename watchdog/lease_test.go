@@ -11,21 +11,6 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-func TestConfig(t *testing.T) {
-	t.Parallel()
-	s := &server{}
-	for _, cfg := range []watchdog.Config{{}, {Renew: s.renew, BatchSize: -1}, {Renew: s.renew, BatchSize: 4097}} {
-		if e, err := watchdog.New(cfg); err == nil || e != nil {
-			t.Errorf("BatchSize %d, Renew %v: no error", cfg.BatchSize, cfg.Renew != nil)
-		}
-	}
-	for _, size := range []int{0, 1, 4096} {
-		if _, err := watchdog.New(watchdog.Config{Renew: s.renew, BatchSize: size}); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestZeroLease(t *testing.T) {
 	t.Parallel()
 	e := start(t, &server{})
@@ -33,7 +18,7 @@ func TestZeroLease(t *testing.T) {
 	if !l.Deadline().IsZero() || !l.NextRenewal().IsZero() || l.Holder() != nil {
 		t.Error("a lease that was never watched shows something")
 	}
-	if _, ok := l.Loss(); ok || e.Check(&l) || e.Remove(&l) {
+	if l.Loss() != nil || e.Check(&l) || e.Remove(&l) {
 		t.Error("a lease that was never watched is live")
 	}
 	e.StopRenewal(&l)
@@ -54,14 +39,19 @@ func TestMissingAndTaken(t *testing.T) {
 				var order []string
 				s := &server{}
 				e := start(t, s, func(c *watchdog.Config) {
-					c.BatchDone = func(*watchdog.Batch) { order = append(order, "batch") }
-					c.LossesDone = func(int) { order = append(order, "losses") }
+					c.Done = func(b *watchdog.Batch) {
+						if b == nil {
+							order = append(order, "losses")
+							return
+						}
+						order = append(order, "batch")
+					}
 				})
 				gone, other := &lock{}, &lock{}
-				var asked watchdog.Loss // before the holder is told
+				var asked *watchdog.Loss // before the holder is told
 				gone.onRenewal = func(watchdog.Renewal) {
 					order = append(order, "renewal")
-					asked, _ = gone.Loss()
+					asked = gone.Loss()
 				}
 				gone.onLost = func(watchdog.Loss) { order = append(order, "lost") }
 				e.Watch(&gone.Lease, spec(gone))
@@ -79,16 +69,16 @@ func TestMissingAndTaken(t *testing.T) {
 				if len(gone.renewals) != 1 || len(gone.losses) != 1 {
 					t.Fatalf("%d renewals, %d losses, want 1 each", len(gone.renewals), len(gone.losses))
 				}
-				if got := gone.losses[0]; got.Cause != cause || got.Batch != gone.renewals[0].Batch || got != asked {
+				if got := gone.losses[0]; got.Cause != cause || got.Batch != gone.renewals[0].Batch || got != *asked {
 					t.Errorf("loss %+v, asked before %+v", got, asked)
 				}
 				if e.Check(&gone.Lease) || e.Remove(&gone.Lease) {
 					t.Error("the lost lease is live")
 				}
-				if got, ok := gone.Loss(); !ok || got.Cause != cause {
-					t.Errorf("Lease.Loss says %+v, %v", got, ok)
+				if got := gone.Loss(); got == nil || got.Cause != cause {
+					t.Errorf("Lease.Loss says %+v", got)
 				}
-				if got, ok := other.Loss(); ok {
+				if got := other.Loss(); got != nil {
 					t.Errorf("Lease.Loss of a live lease says %+v", got)
 				}
 				if len(other.renewals) != 5 || !e.Check(&other.Lease) {

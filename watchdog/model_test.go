@@ -132,7 +132,7 @@ func (x *modelLock) leave() {
 func (x *modelLock) Renewal(r watchdog.Renewal) {
 	x.enter("Renewal")
 	defer x.leave()
-	if r.Attempt < 1 || r.Lag < 0 || r.Remaining <= 0 || r.Elapsed < 0 {
+	if r.Attempt < 1 || r.Batch.Lag() < 0 || r.Remaining <= 0 || r.Elapsed < 0 {
 		x.m.wrong("renewal %+v", r)
 	}
 }
@@ -194,10 +194,7 @@ func TestModel(t *testing.T) {
 }
 
 func (m *model) play(t *testing.T, ops []op) {
-	e, err := watchdog.New(watchdog.Config{BatchSize: modelBatch, Renew: m.renew, Panicked: func(v any, _ []byte) { m.wrong("panic %v", v) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := watchdog.New(watchdog.Config{BatchSize: modelBatch, Renew: m.renew, Panicked: func(v any, _ []byte) { m.wrong("panic %v", v) }})
 	defer e.Close()
 	for _, o := range ops {
 		m.step(e, o)

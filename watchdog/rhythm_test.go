@@ -2,7 +2,6 @@ package watchdog_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -194,15 +193,6 @@ func TestMoved(t *testing.T) {
 		}
 		if len(circle.losses) != 1 || circle.losses[0].Err != nil {
 			t.Errorf("losses %+v", circle.losses)
-		}
-
-		// Moved to where it is, or nowhere, is a failure.
-		e3 := start(t, &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: watchdog.Moved} }})
-		nowhere := &lock{}
-		e3.Watch(&nowhere.Lease, spec(nowhere))
-		sleep(e3, ttl)
-		if len(nowhere.losses) != 1 || !errors.Is(nowhere.losses[0].Err, watchdog.ErrNowhere) {
-			t.Errorf("losses %+v", nowhere.losses)
 		}
 	})
 }

@@ -66,10 +66,7 @@ func (e *Engine) pass(now int64) {
 	for e.alarms.minAt() <= now {
 		l := e.alarms.entries[0].item
 		e.alarms.remove(l)
-		if !l.alarmDue {
-			l.alarmDue = true
-			e.callbacks.alarms = append(e.callbacks.alarms, l)
-		}
+		e.callbacks.alarms = append(e.callbacks.alarms, l)
 	}
 	for e.agenda.minAt() <= now {
 		e.agenda.entries[0].item.pass(now)

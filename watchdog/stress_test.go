@@ -58,7 +58,7 @@ func TestStress(t *testing.T) {
 func stress(t *testing.T) {
 	var calls atomic.Int64
 	var closed atomic.Bool
-	e, err := watchdog.New(watchdog.Config{
+	e := watchdog.New(watchdog.Config{
 		BatchSize: 8,
 		Renew: func(ctx context.Context, b *watchdog.Batch) {
 			calls.Add(1)
@@ -79,9 +79,6 @@ func stress(t *testing.T) {
 		},
 		Panicked: func(v any, stack []byte) { t.Errorf("%v\n%s", v, stack) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

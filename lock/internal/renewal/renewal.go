@@ -59,21 +59,16 @@ type Renewer struct {
 	topology *topologyWatch
 }
 
-// New returns a Renewer that does nothing before the first Watch. It fails if the batch size is invalid.
-func New(cfg Config) (*Renewer, error) {
+// New returns a Renewer that does nothing before the first Watch.
+func New(cfg Config) *Renewer {
 	r := &Renewer{cfg: cfg, losses: cfg.Recorder.NewBurst()}
-	var err error
-	r.Engine, err = watchdog.New(watchdog.Config{
+	r.Engine = watchdog.New(watchdog.Config{
 		BatchSize: cfg.BatchSize, Panicked: cfg.Panicked,
-		Renew:      r.renew,
-		BatchDone:  func(b *watchdog.Batch) { r.Burst(b).Flush() },
-		LossesDone: func(int) { r.losses.Flush() },
+		Renew: r.renew,
+		Done:  func(b *watchdog.Batch) { r.Burst(b).Flush() },
 	})
-	if err != nil {
-		return nil, err
-	}
 	r.topology = newTopologyWatch(r)
-	return r, nil
+	return r
 }
 
 // Watch keeps a lease alive from now on. Config.Leases must already contain it.
@@ -102,7 +97,7 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool {
 		return leaseOf(l).Telemetry().ShowsRenewal()
 	})
-	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
+	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), b.Lag(), shown)
 	err := r.renewBatch(ctx, b)
 	record.end = time.Now()
 
@@ -128,7 +123,7 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
 	ev := telemetry.RenewalEvent{
 		Start: rn.Batch.Sent, End: time.Now(), Outcome: outcomes[rn.Result.Outcome], Err: rn.Result.Err,
-		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed,
+		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Batch.Lag(), Elapsed: rn.Elapsed,
 		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Node,
 	}
 	if rn.Result.Err != nil {

@@ -60,11 +60,7 @@ func newRenewer(t *testing.T, be *backend.Redis) (*Renewer, *telemetry.Recorder)
 	}
 	d := dispatch.New(dispatch.Config{Backend: be, Recorder: rec})
 	t.Cleanup(d.Close)
-	r, err := New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, rec
+	return New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}}), rec
 }
 
 // Leases of several kinds and lengths, which a batch has in any order, are asked for kind by kind, and each gets its own result.
