@@ -14,16 +14,23 @@ type heapEntry[T any] struct {
 	item T
 }
 
-// Len, Less, Swap, Push and Pop are for container/heap. Fix only calls the first three.
+// Len, Less, Swap, Push and Pop are for container/heap. Push isn't used: its argument would be allocated.
 func (h *heap[T]) Len() int           { return len(h.entries) }
 func (h *heap[T]) Less(i, j int) bool { return h.entries[i].at < h.entries[j].at }
 func (h *heap[T]) Push(any)           { panic("not used") }
-func (h *heap[T]) Pop() any           { panic("not used") }
 
 func (h *heap[T]) Swap(i, j int) {
 	a, b := &h.entries[i], &h.entries[j]
 	*a, *b = *b, *a
 	*h.pos(a.item), *h.pos(b.item) = int32(i+1), int32(j+1)
+}
+
+func (h *heap[T]) Pop() any {
+	last := len(h.entries) - 1
+	*h.pos(h.entries[last].item) = 0
+	h.entries[last] = heapEntry[T]{}
+	h.entries = h.entries[:last]
+	return nil
 }
 
 // minAt returns the earliest time in the heap; never if it is empty.
@@ -47,16 +54,7 @@ func (h *heap[T]) set(item T, at int64) {
 
 // remove removes the item, if the heap has it.
 func (h *heap[T]) remove(item T) {
-	pos := h.pos(item)
-	if *pos == 0 {
-		return
-	}
-	i, last := int(*pos)-1, len(h.entries)-1
-	h.Swap(i, last)
-	*pos = 0
-	h.entries[last] = heapEntry[T]{}
-	h.entries = h.entries[:last]
-	if i < last {
-		stdheap.Fix(h, i)
+	if pos := *h.pos(item); pos != 0 {
+		stdheap.Remove(h, int(pos)-1)
 	}
 }

@@ -81,15 +81,14 @@ func (r *reserved) close() error {
 	return errors.Join(errs...)
 }
 
-// renewing runs f over the connections for renewals to the call's server. If none can be opened (maxclients, a
-// firewall, changed credentials), f runs again over the program's connections, which may still be open. That is safe,
-// as a renewal may be repeated.
+// renewing calls run with the connections for renewals to the call's server. If none can be opened (maxclients, a
+// firewall, changed credentials), it calls run again with the program's connections, which may still be open. That is
+// safe, as a renewal may be repeated.
 func (b *Redis) renewing(
-	ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error,
+	ctx context.Context, call *Call, run func(ctx context.Context, rdb redis.UniversalClient) error,
 ) error {
 	key := call.routeKey()
-	run := f
-	f = func(ctx context.Context, rdb redis.UniversalClient) error {
+	f := func(ctx context.Context, rdb redis.UniversalClient) error {
 		err := run(ctx, rdb)
 		b.dropListening(ctx, rdb, key, err)
 		return err
@@ -172,10 +171,8 @@ func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, ke
 
 // silent reports whether a server didn't answer over an open connection. Another connection wouldn't help.
 func silent(err error) bool {
-	var op *net.OpError
 	var ne net.Error
-	dialing := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
-	return !dialing && errors.As(err, &ne) && ne.Timeout()
+	return !redisfail.IsUnreached(err) && !errors.Is(err, context.DeadlineExceeded) && errors.As(err, &ne) && ne.Timeout()
 }
 
 // ownOptions returns the options of rdb for a client of our own. go-redis changes what the options point to while rdb

@@ -47,7 +47,7 @@ type subscriber struct {
 	conn    *connection         // nil while there is none
 	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
 
-	// While the server refuses any subscription.
+	// While the server refuses any subscription. Only the goroutine of run uses these.
 	refusals     int       // how many refusals so far may end by themselves
 	refusedSince time.Time // when the first came
 	warned       bool      // the last call of Config.Refused had an error
@@ -117,11 +117,8 @@ func (s *subscriber) run() {
 
 // warn calls Config.Refused, unless the last call of Config.Refused already had an error.
 func (s *subscriber) warn(err error) {
-	s.mux.mu.Lock()
-	warned := s.warned
-	s.warned = true
-	s.mux.mu.Unlock()
-	if !warned {
+	if !s.warned {
+		s.warned = true
 		s.mux.cfg.Refused(s.at.Node, err)
 	}
 }
@@ -299,12 +296,10 @@ func (s *subscriber) handleRefusal(conn *connection, err error) {
 		pause = movedPause << min(s.refusals, maxMovedDoubling)
 		s.refusals++
 	}
-	warn := !s.warned && rejected && (!failure.Retry || time.Since(s.refusedSince) > refusalWarning)
-	s.warned = s.warned || warn
 	s.retry(pause, failure.Retry)
 	m.mu.Unlock()
-	if warn {
-		m.cfg.Refused(s.at.Node, err)
+	if rejected && (!failure.Retry || time.Since(s.refusedSince) > refusalWarning) {
+		s.warn(err)
 	}
 }
 
