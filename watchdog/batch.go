@@ -12,7 +12,7 @@ import (
 type Batch struct {
 	Node    string    // of the leases, as given in Spec
 	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder
-	Results []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
+	Results []Result  // to be filled in place by Config.Renew, one per lease; the zero value is Failed
 	Planned time.Time // when the call was due
 	Sent    time.Time // when Config.Renew was called
 

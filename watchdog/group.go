@@ -118,12 +118,12 @@ func (g *group) phase(by int64) int64 {
 	// The ring closes: after the last renewal comes the first one, an interval later.
 	first, last := g.ring.firstDue(), g.ring.lastDue()
 	before, after := last-g.interval, first+g.interval
-	b, a := g.ring.around(at)
-	if b != nil {
-		before = b.due
+	i := g.ring.until(at)
+	if i > 0 {
+		before = g.ring[i-1].due
 	}
-	if a != nil {
-		after = a.due
+	if i < len(g.ring) {
+		after = g.ring[i].due
 	}
 	start, width := g.ring.widestGap()
 	if closing := first + g.interval - last; closing > width {

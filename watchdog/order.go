@@ -6,7 +6,7 @@ import "slices"
 // microseconds.
 type order []*cohort
 
-// firstDue and lastDue return the first and the last renewal; never and 0 if there is none.
+// firstDue returns the first renewal; never: there is none.
 func (o order) firstDue() int64 {
 	if len(o) == 0 {
 		return never
@@ -14,12 +14,8 @@ func (o order) firstDue() int64 {
 	return o[0].due
 }
 
-func (o order) lastDue() int64 {
-	if len(o) == 0 {
-		return 0
-	}
-	return o[len(o)-1].due
-}
+// lastDue returns the last renewal. There must be one.
+func (o order) lastDue() int64 { return o[len(o)-1].due }
 
 // nth returns the cohort with k others before it; nil: there are no more than k.
 func (o order) nth(k int) *cohort {
@@ -38,15 +34,6 @@ func (o order) until(at int64) int {
 		return 1
 	})
 	return n
-}
-
-// around returns the last cohort that is renewed at or before a time, and the first after it; nil: none.
-func (o order) around(at int64) (before, after *cohort) {
-	n := o.until(at)
-	if n > 0 {
-		before = o[n-1]
-	}
-	return before, o.nth(n)
 }
 
 // latestWithRoom returns the cohort with room that is renewed last, but not after by; nil: none.

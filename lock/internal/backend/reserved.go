@@ -172,7 +172,8 @@ func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, ke
 // silent reports whether a server didn't answer over an open connection. Another connection wouldn't help.
 func silent(err error) bool {
 	var ne net.Error
-	return !redisfail.IsUnreached(err) && !errors.Is(err, context.DeadlineExceeded) && errors.As(err, &ne) && ne.Timeout()
+	return errors.As(err, &ne) && ne.Timeout() &&
+		!redisfail.IsUnreached(err) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // ownOptions returns the options of rdb for a client of our own. go-redis changes what the options point to while rdb
