@@ -28,7 +28,6 @@ var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 // program's client follow, too.
 type failover struct {
 	single
-	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	reserved *reserved
 	primary  atomic.Pointer[primary] // nil while it isn't known
 
@@ -45,7 +44,7 @@ type primary struct {
 }
 
 func newFailover(rdb *redis.Client, reserved *reserved) *failover {
-	f := &failover{single: single{rdb: rdb}, dial: rdb.Options().Dialer, reserved: reserved}
+	f := &failover{single: single{rdb: rdb}, reserved: reserved}
 	f.who = newQuestion(f.ask)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
@@ -74,7 +73,7 @@ func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx)
 
 // ask makes go-redis's dialer ask Sentinel.
 func (f *failover) ask() error {
-	conn, err := f.dial(f.ctx, "tcp", sentinelled)
+	conn, err := f.rdb.Options().Dialer(f.ctx, "tcp", sentinelled)
 	if err != nil {
 		// This type of error, not wrapped: a primary was named, but can't be reached. Errors of Sentinels are wrapped.
 		if op, ok := err.(*net.OpError); ok && op.Op == "dial" && op.Addr != nil { //nolint:errorlint // see above
@@ -114,8 +113,9 @@ func (f *failover) found(addr string) {
 func (f *failover) optionsAt(node string, rdb *redis.Client, conns int) *redis.Options {
 	o := ownOptions(rdb, conns)
 	o.Addr = node
+	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := f.dial(ctx, network, sentinelled)
+		conn, err := dial(ctx, network, sentinelled)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // channel is where Redis publishes the names of changed keys to a RESP2 connection.
@@ -66,14 +65,4 @@ func (c *conn) start(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	return c.data.Do(ctx, "client", "tracking", "on", "redirect", c.redirect).Err()
-}
-
-// receive waits for keys that have changed. all: any key may have changed. If there is no message within timeout, the
-// error is backend.ErrIdle; any other is final.
-func (c *conn) receive(ctx context.Context, timeout time.Duration) (keys []string, all bool, err error) {
-	ev, err := c.invalidations.Receive(ctx, timeout)
-	if redisfail.IsNullMessage(err) { // a database was flushed
-		return nil, true, nil
-	}
-	return ev.Keys, false, err
 }

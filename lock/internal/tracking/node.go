@@ -106,11 +106,12 @@ func (n *nodeTracker) track() error {
 // receive requests checks of keys that the server reports as changed, until the connection for invalidations breaks.
 func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
 	for pinged := false; ; {
-		keys, all, err := c.receive(ctx, pingInterval)
+		ev, err := c.invalidations.Receive(ctx, pingInterval)
+		flushed := redisfail.IsNullMessage(err) // a database was: any key may have changed
 		switch {
-		case err == nil:
+		case err == nil, flushed:
 			pinged = false
-			n.trackers.invalidate(n, keys, all)
+			n.trackers.invalidate(n, ev.Keys, flushed)
 		case !errors.Is(err, backend.ErrIdle):
 			return err
 		case pinged:
