@@ -108,7 +108,7 @@ func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
 	if err != nil {
 		return Lock{}, fmt.Errorf("fleet: %q: %w", key, err)
 	}
-	locks, err := r.read(ctx, node, []string{key}, (*batch).locks, true)
+	locks, err := r.read(ctx, node, []string{key}, true, (*batch).hash, (*batch).number)
 	if errors.Is(err, ErrNotALock) {
 		return Lock{}, err
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,7 +37,6 @@ type Graph struct {
 	Unreadable int  // records that can't be parsed: from another version or another program
 
 	carried map[lease][]int // indices in Waits of the waits that carry a lease
-	locks   map[string]int  // index in Locks by name
 }
 
 // lease identifies a lease that a wait may carry.
@@ -91,17 +89,38 @@ type CycleWait struct {
 //
 // See the package documentation for what it can't see.
 func (r *Reader) Graph(ctx context.Context) (Graph, error) {
-	began := time.Now()
-	g, found, err := r.graph(ctx)
-	seen := time.Now()
+	var g Graph
+	var err error
+	var seen time.Time // the end of the first reading
 	sightings := map[string]*waitgraph.Sighting{}
-	var next time.Time // zero: no cycle is left to confirm
-	for _, c := range found {
-		s := waitgraph.Sight(c, seen)
-		sightings[s.Key], next = &s, later(next, s.Next)
-	}
-	earliest := seen.Add(waitgraph.SightingsApart)
-	for took := seen.Sub(began); !next.IsZero(); {
+	for first := true; ; first = false {
+		began := time.Now()
+		read, found, readErr := r.graph(ctx)
+		if !first && readErr != nil && ctx.Err() != nil {
+			return g, errors.Join(err, unconfirmed(context.Cause(ctx)))
+		}
+		g, err = read, readErr
+		now := time.Now()
+		earliest := now.Add(1) // +1 ns: in a synctest bubble a reading takes no time
+		if first {
+			seen, earliest = now, now.Add(waitgraph.SightingsApart)
+		}
+		var next time.Time // zero: no cycle is left to confirm
+		for _, c := range found {
+			switch s := sightings[c.Key()]; {
+			case first:
+				sighted := waitgraph.Sight(c, seen)
+				sightings[sighted.Key], next = &sighted, later(next, sighted.Next)
+			case s == nil: // the first reading didn't have this cycle
+			case s.Confirmed(c, now):
+				g.add(c)
+			default:
+				next = later(next, s.Next)
+			}
+		}
+		if next.IsZero() {
+			return g, err
+		}
 		// A record that isn't refreshed by then is stale, and no cycle contains a stale record.
 		if last := seen.Add(waitgraph.StaleAfter); next.After(last) {
 			next = later(last, earliest)
@@ -109,7 +128,7 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 		if deadline, ok := ctx.Deadline(); ok {
 			// A reading that the deadline cuts off is useless. So read early enough, even before the next refreshes are
 			// due: some records may have been refreshed.
-			if latest := deadline.Add(-2*took - confirmRoom); latest.Before(next) {
+			if latest := deadline.Add(-2*now.Sub(began) - confirmRoom); latest.Before(next) {
 				next = latest
 			}
 			if next.Before(earliest) {
@@ -121,26 +140,7 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 		case <-ctx.Done():
 			return g, errors.Join(err, unconfirmed(context.Cause(ctx)))
 		}
-		began = time.Now()
-		again, found, againErr := r.graph(ctx)
-		if againErr != nil && ctx.Err() != nil {
-			return g, errors.Join(err, unconfirmed(context.Cause(ctx)))
-		}
-		g, err = again, againErr
-		now := time.Now()
-		// +1 ns: in a synctest bubble a reading takes no time.
-		took, earliest, next = now.Sub(began), now.Add(1), time.Time{}
-		for _, c := range found {
-			switch s := sightings[c.Key()]; {
-			case s == nil: // the first reading didn't have this cycle
-			case s.Confirmed(c, now):
-				g.add(c)
-			default:
-				next = later(next, s.Next)
-			}
-		}
 	}
-	return g, err
 }
 
 func unconfirmed(why error) error {
@@ -170,7 +170,15 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	if g.Time.IsZero() {
 		return Graph{}, nil, errors.Join(errs...)
 	}
-	errs = append(errs, r.readAwaited(ctx, &g, waits)...)
+	awaited := map[string]bool{} // keys
+	for _, w := range waits {
+		awaited[r.prefix+w.Name] = true
+	}
+	locks, lockErrs := atNodes(ctx, r, maps.Keys(awaited), func(node *redis.Client, keys []string) ([]Lock, error) {
+		return r.read(ctx, node, keys, false, (*batch).hash, (*batch).number)
+	})
+	slices.SortFunc(locks, byName)
+	g.Locks, errs = locks, append(errs, lockErrs...)
 	var search waitgraph.Graph
 	for _, w := range waits {
 		wait := Wait{
@@ -200,9 +208,9 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	return g, search.Cycles(ctx, mostCycles), errors.Join(errs...)
 }
 
-// index fills g.carried and g.locks.
+// index fills g.carried.
 func (g *Graph) index() {
-	g.carried, g.locks = map[lease][]int{}, map[string]int{}
+	g.carried = map[lease][]int{}
 	for i, w := range g.Waits {
 		for _, h := range w.Holds {
 			if l := (lease{h.Name, h.Owner}); !slices.Contains(g.carried[l], i) {
@@ -210,10 +218,9 @@ func (g *Graph) index() {
 			}
 		}
 	}
-	for i, l := range g.Locks {
-		g.locks[l.Name] = i
-	}
 }
+
+func byName(a, b Lock) int { return cmp.Compare(a.Name, b.Name) }
 
 // readWaits reads the waits of all clients, longest first. It asks the nodes concurrently, so that a silent node leaves
 // time for the others. It sets g.Time, g.More and g.Unreadable. g.Time stays zero if the list of clients can't be read.
@@ -235,55 +242,51 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 		}
 		clientOf[script.WaitsKey(r.prefix, random)] = random
 	}
-	var mu sync.Mutex
-	var waits []waitgraph.Wait
-	var refused []error
-	seen := map[string]bool{}
-	add := func(client, text string, refreshed time.Time) {
-		list, err := waitgraph.Decode(text)
-		if err != nil {
-			g.Unreadable++
+	type record struct {
+		key    string
+		asked  time.Time
+		life   *redis.IntCmd
+		fields *redis.ScanCmd
+	}
+	records, errs := atNodes(ctx, r, maps.Keys(clientOf), func(node *redis.Client, keys []string) ([]record, error) {
+		pipe := node.Pipeline()
+		list := make([]record, len(keys))
+		for i, key := range keys { // PTTL first: read last, it might show a refresh made after one of the waits ended
+			list[i] = record{key, time.Now(), askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)}
 		}
-		for _, w := range list {
-			switch _, random := script.ClientOf(w.Waiter); {
-			case random != client: // written by another program
+		_, err := r.exec(ctx, pipe)
+		return list, err
+	})
+	var waits []waitgraph.Wait
+	seen := map[string]bool{}
+	for _, rec := range records {
+		fields, cursor, err := rec.fields.Result()
+		if err = cmp.Or(err, rec.life.Err()); err != nil {
+			errs = append(errs, fmt.Errorf("fleet: %q: %w", rec.key, err))
+			continue
+		}
+		g.More = g.More || cursor != 0
+		for f := 1; f < len(fields); f += 2 {
+			list, err := waitgraph.Decode(fields[f])
+			if err != nil {
 				g.Unreadable++
-			case !seen[w.Waiter]: // the record has a wait once for each lease that it carries
-				w.Refreshed = refreshed
-				waits, seen[w.Waiter] = append(waits, w), true
+			}
+			for _, w := range list {
+				switch _, random := script.ClientOf(w.Waiter); {
+				case random != clientOf[rec.key]: // written by another program
+					g.Unreadable++
+				case !seen[w.Waiter]: // the record has a wait once for each lease that it carries
+					w.Refreshed = refreshedAt(rec.asked, rec.life.Val())
+					waits, seen[w.Waiter] = append(waits, w), true
+				}
 			}
 		}
 	}
-	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
-		pipe := node.Pipeline()
-		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
-		for i, key := range keys { // PTTL first: read last, it might show a refresh made after one of the waits ended
-			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
-		}
-		asked := time.Now()
-		if _, err := r.exec(ctx, pipe); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for i, key := range keys {
-			fields, cursor, err := records[i].Result()
-			if err = cmp.Or(err, lives[i].Err()); err != nil {
-				refused = append(refused, fmt.Errorf("fleet: %q: %w", key, err))
-				continue
-			}
-			g.More = g.More || cursor != 0
-			for f := 1; f < len(fields); f += 2 {
-				add(clientOf[key], fields[f], refreshedAt(asked, lives[i].Val()))
-			}
-		}
-		return nil
-	})
 	slices.SortFunc(waits, func(a, b waitgraph.Wait) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Waiter, b.Waiter), cmp.Compare(a.Name, b.Name))
 	})
 	g.More = g.More || len(waits) > MostWaits
-	return waits[:min(len(waits), MostWaits)], append(errs, refused...)
+	return waits[:min(len(waits), MostWaits)], errs
 }
 
 // waitingClients returns the clients with long waits: the random digits in their owners. It sets g.Time and g.More.
@@ -301,13 +304,11 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 	clients := pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{
 		Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf", Count: MostWaits + 1,
 	})
-	if _, err := r.exec(ctx, pipe); err != nil {
+	_, err = r.exec(ctx, pipe)
+	list, answer := clients.Result()
+	if err = cmp.Or(err, answer); err != nil {
 		return nil, err
 	}
-	if clients.Err() != nil {
-		return nil, clients.Err()
-	}
-	list := clients.Val()
 	g.Time, g.More = now, len(list) > MostWaits
 	return list[:min(len(list), MostWaits)], nil
 }
@@ -322,36 +323,13 @@ func refreshedAt(asked time.Time, ms int64) time.Time {
 	return asked.Add(-max(script.WaitsLife-script.Millis(ms), 0))
 }
 
-// readAwaited reads the locks of the waits into g.Locks.
-func (r *Reader) readAwaited(ctx context.Context, g *Graph, waits []waitgraph.Wait) []error {
-	keys := map[string]bool{}
-	for _, w := range waits {
-		keys[r.prefix+w.Name] = true
-	}
-	var mu sync.Mutex
-	var refused []error
-	errs := r.atNodes(ctx, maps.Keys(keys), func(ctx context.Context, node *redis.Client, keys []string) error {
-		locks, err := r.read(ctx, node, keys, (*batch).locks, false)
-		mu.Lock()
-		defer mu.Unlock()
-		g.Locks = append(g.Locks, locks...)
-		var part *refusedError
-		if errors.As(err, &part) {
-			refused, err = append(refused, fmt.Errorf("fleet: %q: %w", part.first, part)), nil
-		}
-		return err
-	})
-	slices.SortFunc(g.Locks, func(a, b Lock) int { return cmp.Compare(a.Name, b.Name) })
-	return append(errs, refused...)
-}
-
 // Carriers returns the indices in Waits of the waits that carry a holder's lease of a lock. As a rule, the lease isn't
 // released while they wait.
 func (g *Graph) Carriers(name, owner string) []int { return g.carried[lease{name, owner}] }
 
 // Awaited returns the lock that a wait is for. It is nil if that lock has no holder, or couldn't be read.
 func (g *Graph) Awaited(wait int) *Lock {
-	if i, ok := g.locks[g.Waits[wait].Name]; ok {
+	if i, ok := slices.BinarySearchFunc(g.Locks, Lock{Name: g.Waits[wait].Name}, byName); ok {
 		return &g.Locks[i]
 	}
 	return nil
@@ -364,34 +342,23 @@ func (g *Graph) Filter(pattern string) (Graph, error) {
 	if err != nil {
 		return Graph{}, err
 	}
-	touching := map[string][]int{} // lock name -> the waits for it, and those that carry a lease of it
-	for i, w := range g.Waits {
-		touching[w.Name] = append(touching[w.Name], i)
-		for _, h := range w.Holds {
-			touching[h.Name] = append(touching[h.Name], i)
-		}
-	}
 	names, waits := map[string]bool{}, map[int]bool{} // to keep
-	var want func(name string)
-	want = func(name string) {
-		if names[name] {
-			return
-		}
-		names[name] = true
-		for _, i := range touching[name] {
-			if waits[i] {
+	for first, grows := true, true; grows; first = false {
+		grows = false
+		for i, w := range g.Waits {
+			touches := []string{w.Name}
+			for _, h := range w.Holds {
+				touches = append(touches, h.Name)
+			}
+			if waits[i] || !slices.ContainsFunc(touches, func(name string) bool {
+				return names[name] || first && matches(name)
+			}) {
 				continue
 			}
-			waits[i] = true
-			want(g.Waits[i].Name)
-			for _, h := range g.Waits[i].Holds {
-				want(h.Name)
+			waits[i], grows = true, true
+			for _, name := range touches {
+				names[name] = true
 			}
-		}
-	}
-	for name := range touching {
-		if matches(name) {
-			want(name)
 		}
 	}
 	out := *g

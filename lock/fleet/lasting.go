@@ -32,42 +32,38 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 // waiter of each client, which the client's waits replace, and a Semaphore has no wait set. A wait that has ended stays
 // in the wait graph until its client writes its records again.
 func (l *Lock) addWaits(waits []waitgraph.Wait) {
+	waits = slices.DeleteFunc(slices.Clone(waits), func(w waitgraph.Wait) bool { // it has got the lock
+		return slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter })
+	})
+	known := map[string]bool{} // the waiters so far: their owners, and the random digits of their clients
+	for _, w := range l.Waiters {
+		_, client := script.ClientOf(w.Owner)
+		known[w.Owner], known[client] = true, true
+	}
 	lasting, clients := map[string]bool{}, map[string]bool{}
+	unknown := 0 // how many waiters without a known client are assumed to be of clients
 	for _, w := range waits {
-		if slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter }) {
-			continue // it has got the lock
-		}
 		_, client := script.ClientOf(w.Waiter)
+		if !known[client] && !clients[client] {
+			unknown++
+		}
 		lasting[w.Waiter], clients[client] = true, true
 	}
-	known, before := map[string]bool{}, len(l.Waiters)
+	before := len(l.Waiters)
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
-		known[w.Owner] = true
+		if w.Owner == "" {
+			unknown--
+			return unknown >= 0
+		}
 		_, client := script.ClientOf(w.Owner)
-		isThere := clients[client]
-		delete(clients, client)
-		return l.Kind == Mutex && isThere && !lasting[w.Owner] // its client's waits in the wait graph replace it
-	})
-	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
-		if w.Owner != "" || len(clients) == 0 {
-			return false
-		}
-		for client := range clients { // the waiter's client isn't known: assume that it is one of these
-			delete(clients, client)
-			break
-		}
-		return true
+		return l.Kind == Mutex && clients[client] && !lasting[w.Owner]
 	})
 	l.Waiting -= before - len(l.Waiters)
 	for _, w := range waits {
-		if !lasting[w.Waiter] || known[w.Waiter] {
-			continue
+		if !known[w.Waiter] {
+			l.Waiting++
+			l.Waiters = append(l.Waiters, waiterOf(w.Waiter, w.Traceparent, w.Since))
 		}
-		l.Waiting++
-		l.Waiters = append(l.Waiters, waiterOf(w.Waiter, w.Traceparent, w.Since))
 	}
-	if l.Kind != Fair { // a queue keeps its order; waits without a place in Redis follow
-		slices.SortStableFunc(l.Waiters, func(a, b Waiter) int { return a.Since.Compare(b.Since) })
-	}
-	l.Waiters = l.Waiters[:min(len(l.Waiters), Most)]
+	l.sortWaiters()
 }

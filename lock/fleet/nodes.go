@@ -36,13 +36,12 @@ func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) 
 	return r.rdb.(*redis.Client), nil
 }
 
-// atNodes calls read for chunks of the keys, each on its primary. It asks the primaries concurrently.
-func (r *Reader) atNodes(
-	ctx context.Context, keys iter.Seq[string],
-	read func(ctx context.Context, node *redis.Client, keys []string) error,
-) []error {
+// atNodes calls read for chunks of the keys, each on its primary, and returns all that it has read. It asks the
+// primaries concurrently, so that a silent one leaves time for the others.
+func atNodes[T any](
+	ctx context.Context, r *Reader, keys iter.Seq[string], read func(node *redis.Client, keys []string) ([]T, error),
+) (all []T, errs []error) {
 	byNode := map[*redis.Client][]string{}
-	var errs []error
 	for _, key := range slices.Sorted(keys) {
 		node, err := r.nodeOf(ctx, key)
 		if err != nil {
@@ -52,21 +51,33 @@ func (r *Reader) atNodes(
 		byNode[node] = append(byNode[node], key)
 	}
 	var mu sync.Mutex
-	var all sync.WaitGroup
+	chunk := func(node *redis.Client, keys []string) bool {
+		list, err := read(node, keys)
+		mu.Lock()
+		defer mu.Unlock()
+		var part *refusedError
+		switch {
+		case errors.As(err, &part):
+			errs = append(errs, fmt.Errorf("fleet: %q: %w", part.first, part))
+		case err != nil:
+			errs = append(errs, atNode(node, err))
+			return false
+		}
+		all = append(all, list...)
+		return true
+	}
+	var nodes sync.WaitGroup
 	for node, keys := range byNode {
-		all.Go(func() {
+		nodes.Go(func() {
 			for some := range slices.Chunk(keys, readCount) {
-				if err := read(ctx, node, some); err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					errs = append(errs, atNode(node, err))
+				if !chunk(node, some) {
 					return
 				}
 			}
 		})
 	}
-	all.Wait()
-	return errs
+	nodes.Wait()
+	return all, errs
 }
 
 func atNode(node *redis.Client, err error) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ const (
 	mostMarks = 100    // of a holder that entered more often only the last marks are read, as in rw.lua
 )
 
-// noEnd is the remaining time of a lease that doesn't expire.
+// noEnd is the remaining time of a lease that doesn't expire, as script.Millis returns it.
 const noEnd = -time.Millisecond
 
 // batch reads some keys in pipelines.
@@ -31,7 +30,35 @@ type batch struct {
 	// all: return a Lock for each key, and read all keys that may belong to it. Otherwise only held and awaited locks.
 	all   bool
 	moved bool // some keys have left the node
-	keys  []*reading
+
+	pipe     redis.Pipeliner // the next commands
+	handlers []func()        // of their replies
+	later    []func()        // each queues more commands, once there is room in a pipeline
+}
+
+// then calls handle when all commands in b.pipe have their replies. It may queue more commands.
+func (b *batch) then(handle func()) { b.handlers = append(b.handlers, handle) }
+
+// run sends all commands, and handles their replies.
+func (b *batch) run(ctx context.Context) error {
+	for {
+		for len(b.later) > 0 && b.pipe.Len() < readCount {
+			b.later[0]()
+			b.later = b.later[1:]
+		}
+		handlers := b.handlers
+		if b.handlers = nil; len(handlers) == 0 {
+			return nil
+		}
+		moved, err := b.exec(ctx, b.pipe)
+		if err != nil {
+			return err
+		}
+		b.moved = b.moved || moved
+		for _, handle := range handlers {
+			handle()
+		}
+	}
 }
 
 // reading is a Lock that is being read.
@@ -58,28 +85,41 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return e.err }
 
-// read reads the locks at the keys from the node that should have them; how is a method of batch. If the error is a
-// *refusedError for some keys, the locks of the others are returned too. With all, every key gives a Lock or an error.
+// reads is how to read a lock: a method of batch that asks for what is at the lock's key.
+type reads func(*batch, context.Context, *reading)
+
+// read reads the locks at the keys from the node that should have them. A key that holds no lock by the first of hows
+// is read by the next. If the error is a *refusedError for some keys, the locks of the others are returned too. With
+// all, every key gives a Lock or an error.
 func (r *Reader) read(
-	ctx context.Context, node *redis.Client, keys []string, how func(*batch, context.Context) error, all bool,
+	ctx context.Context, node *redis.Client, keys []string, all bool, hows ...reads,
 ) ([]Lock, error) {
 	now, err := node.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{Reader: r, node: node, now: now, all: all}
-	for _, key := range keys {
-		b.keys = append(b.keys, &reading{Lock: Lock{Name: strings.TrimPrefix(key, r.prefix), Key: key, Kind: Mutex}})
+	b := &batch{Reader: r, node: node, now: now, all: all, pipe: node.Pipeline()}
+	list := make([]*reading, len(keys))
+	for i, key := range keys {
+		list[i] = &reading{Lock: Lock{Name: strings.TrimPrefix(key, r.prefix), Key: key, Kind: Mutex}}
 	}
-	if err := how(b, ctx); err != nil {
-		return nil, err
+	for i, how := range hows {
+		for _, one := range list {
+			if i == 0 || errors.Is(one.err, ErrNotALock) {
+				how(b, ctx, one)
+			}
+		}
+		if err := b.run(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var locks []Lock
 	refused := &refusedError{}
-	for _, one := range b.keys {
+	for _, one := range list {
 		switch {
 		case one.err == nil:
 			if all || one.Held > 0 || one.Waiting > 0 {
+				one.sortWaiters()
 				locks = append(locks, one.Lock)
 			}
 		case !errors.Is(one.err, ErrNotALock):
@@ -94,12 +134,6 @@ func (r *Reader) read(
 		return locks, refused
 	}
 	return locks, nil
-}
-
-func (b *batch) exec(ctx context.Context, pipe redis.Pipeliner) error {
-	moved, err := b.Reader.exec(ctx, pipe)
-	b.moved = b.moved || moved
-	return err
 }
 
 // otherType reports whether a command failed because its key is of another type.
@@ -125,96 +159,62 @@ func (one *reading) alien(why string) {
 	one.err = fmt.Errorf("%w: %q: %s", ErrNotALock, one.Key, why)
 }
 
-// still returns the keys without an error so far.
-func (b *batch) still() []*reading {
-	return slices.DeleteFunc(slices.Clone(b.keys), func(one *reading) bool { return one.err != nil })
-}
-
-func (b *batch) locks(ctx context.Context) error {
-	if err := b.hashes(ctx); err != nil {
-		return err
-	}
-	return b.numbers(ctx, slices.DeleteFunc(slices.Clone(b.keys), func(one *reading) bool {
-		return !errors.Is(one.err, ErrNotALock)
-	}))
-}
-
-// semaphores reads the semaphores whose numbers are at the keys.
-func (b *batch) semaphores(ctx context.Context) error { return b.numbers(ctx, b.keys) }
-
-// hashes reads the locks that are hashes. Unless b.all, it reads the fields only of hashes that may be locks: those of
+// hash reads a lock that is a hash. Unless b.all, it reads the fields only of a hash that may be a lock: those of
 // applications can be large.
-func (b *batch) hashes(ctx context.Context) error {
-	type asked struct {
-		*reading
-		size   *redis.IntCmd
-		marks  *redis.SliceCmd
-		fields *redis.ScanCmd
-		left   *redis.IntCmd // ms; after the fields, so that -2 shows that the key is gone
-	}
-	var all, held []asked
-	pipe := b.node.Pipeline()
-	for _, one := range b.keys {
-		all = append(all, asked{
-			reading: one, size: pipe.HLen(ctx, one.Key), marks: pipe.HMGet(ctx, one.Key, script.MetaField, modeField),
-		})
-	}
-	if err := b.exec(ctx, pipe); err != nil {
-		return err
-	}
-	for _, a := range all {
-		if a.failed(a.size, a.marks) || a.size.Val() == 0 {
-			continue
+func (b *batch) hash(ctx context.Context, one *reading) {
+	size, marks := b.pipe.HLen(ctx, one.Key), b.pipe.HMGet(ctx, one.Key, script.MetaField, modeField)
+	b.then(func() {
+		if one.failed(size, marks) {
+			return
 		}
-		switch marks := a.marks.Val(); {
-		case isMode(marks[1]):
-			a.Kind = RW
-		// A mutex of lockdog has one field beside its owner, one of Redisson none.
-		case !b.all && (a.size.Val() > 2 || a.size.Val() == 2 && marks[0] == nil):
-			a.alien(otherThings)
-			continue
-		}
-		a.fields, a.left = pipe.HScan(ctx, a.Key, 0, "", mostRead), askPTTL(ctx, pipe, a.Key)
-		held = append(held, a)
-	}
-	if err := b.exec(ctx, pipe); err != nil {
-		return err
-	}
-	var shared []*sharer
-	for _, a := range held {
-		if a.failed(a.fields, a.left) {
-			continue
-		}
-		fields, cursor := a.fields.Val()
-		if len(fields) == 0 || a.left.Val() == -2 { // deleted in the meantime
-			continue
-		}
-		// With cursor 0 one HSCAN has read all fields, after the mode: the lock may have become another kind by then.
-		if cursor == 0 {
-			a.Kind = Mutex
-		}
-		holders, meta := a.parse(fields, remaining(a.left.Val()))
+		n, meta, mode := size.Val(), marks.Val()[0], marks.Val()[1]
 		switch {
-		case a.err != nil:
-		case a.Kind == RW:
-			if cursor != 0 { // readers whose fields weren't read count as alive
-				a.Held = max(int(a.size.Val())-len(fields)/2, 0)
-			}
-			for _, h := range holders {
-				shared = append(shared, &sharer{Holder: h, of: a.reading})
-			}
-		default:
-			holders[0].said(meta)
-			a.Holders, a.Held, a.Remaining = holders, 1, holders[0].Remaining
-			a.marked, a.inQueue = script.ParseMarks(meta)
+		case n == 0:
+			b.readWaiters(ctx, one)
+			return
+		case isMode(mode):
+			one.Kind = RW
+		// A mutex of lockdog has one field beside its owner, one of Redisson none.
+		case !b.all && (n > 2 || n == 2 && meta == nil):
+			one.alien(otherThings)
+			return
 		}
-	}
-	for some := range slices.Chunk(shared, readCount) {
-		if err := b.readMarks(ctx, some); err != nil {
-			return err
+		b.fields(ctx, one, int(n))
+	})
+}
+
+// fields reads the holders of a lock whose hash has that many fields.
+func (b *batch) fields(ctx context.Context, one *reading, size int) {
+	scan := b.pipe.HScan(ctx, one.Key, 0, "", mostRead)
+	left := askPTTL(ctx, b.pipe, one.Key) // after the fields, so that -2 shows that the key is gone
+	b.then(func() {
+		if one.failed(scan, left) {
+			return
 		}
-	}
-	return b.readWaiters(ctx)
+		fields, cursor := scan.Val()
+		if len(fields) > 0 && left.Val() != -2 { // otherwise it was deleted in the meantime
+			if cursor == 0 { // all fields were read, after the mode: the lock may have become another kind by then
+				one.Kind = Mutex
+			}
+			holders, meta := one.parse(fields, script.Millis(left.Val()))
+			switch {
+			case one.err != nil:
+				return
+			case one.Kind == RW:
+				if cursor != 0 { // readers whose fields weren't read count as alive
+					one.Held = max(size-len(fields)/2, 0)
+				}
+				for _, h := range holders {
+					b.later = append(b.later, func() { b.sharer(ctx, one, h) })
+				}
+			default:
+				holders[0].said(meta)
+				one.add(holders[0])
+				one.marked, one.inQueue = script.ParseMarks(meta)
+			}
+		}
+		b.readWaiters(ctx, one)
+	})
 }
 
 const otherThings = "a hash of other things"
@@ -239,14 +239,14 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 			one.alien(fmt.Sprintf("its field %.64q is no owner", owner))
 			return nil, ""
 		}
-		count, _ := strconv.Atoi(text)
-		h := Holder{Owner: owner, ClientID: script.ClientIDOf(owner), Count: count, Remaining: left}
 		if !script.IsOwner(owner) {
 			strange = owner
-		} else {
-			h.Redisson = h.ClientID == ""
 		}
-		holders = append(holders, h)
+		count, _ := strconv.Atoi(text)
+		client := script.ClientIDOf(owner)
+		holders = append(holders, Holder{
+			Owner: owner, ClientID: client, Redisson: client == "" && strange != owner, Count: count, Remaining: left,
+		})
 	}
 	switch {
 	case len(holders) == 0, one.Kind != RW && len(holders) > 1, one.Kind == RW && noted:
@@ -275,19 +275,11 @@ func parseTrace(traceparent string) (traceID, spanID string) {
 	return "", ""
 }
 
-// askPTTL queues a PTTL with a result in ms: the Duration that go-redis makes of it may overflow.
+// askPTTL queues a PTTL with a result in ms, for script.Millis: the Duration that go-redis makes of it may overflow.
 func askPTTL(ctx context.Context, pipe redis.Pipeliner, key string) *redis.IntCmd {
 	cmd := redis.NewIntCmd(ctx, "pttl", key)
 	_ = pipe.Process(ctx, cmd)
 	return cmd
-}
-
-// remaining converts a reply of PTTL.
-func remaining(ms int64) time.Duration {
-	if ms < 0 {
-		return noEnd
-	}
-	return script.Millis(ms)
 }
 
 // longer returns the longer of two remaining times.
@@ -298,57 +290,41 @@ func longer(a, b time.Duration) time.Duration {
 	return max(a, b)
 }
 
-// sharer is a possible holder of a read-write lock. It holds the lock if one of its marks is left. Redisson's writers
-// have no marks, and hold it as long as the key exists.
-type sharer struct {
-	Holder
-	of   *reading
-	meta *redis.StringCmd
-	left []*redis.IntCmd
-}
-
-// readMarks reads the marks of sharers. It adds each sharer that holds its lock to the holders of that lock.
-func (b *batch) readMarks(ctx context.Context, all []*sharer) error {
-	pipe := b.node.Pipeline()
-	for _, h := range all {
-		h.Mode = "read"
-		if strings.HasSuffix(h.Owner, script.WriteSuffix) {
-			h.Mode = "write"
-		}
-		if h.Redisson && h.Mode == "write" {
-			continue
-		}
-		h.meta = pipe.Get(ctx, script.MarkKey(h.of.Key, h.Owner))
-		for n := h.Count; n >= max(h.Count-mostMarks+1, 1); n-- {
-			h.left = append(h.left, askPTTL(ctx, pipe, script.MarkKeyOf(h.of.Key, h.Owner, n)))
-		}
+// sharer reads the marks of a possible holder of a read-write lock. It holds the lock if one of its marks is left.
+// Redisson's writers have no marks, and hold it as long as the key exists.
+func (b *batch) sharer(ctx context.Context, one *reading, h Holder) {
+	h.Mode = "read"
+	if strings.HasSuffix(h.Owner, script.WriteSuffix) {
+		h.Mode = "write"
 	}
-	if err := b.exec(ctx, pipe); err != nil {
-		return err
+	if h.Redisson && h.Mode == "write" {
+		one.add(h)
+		return
 	}
-	for _, h := range all {
-		alive := h.meta == nil
-		for _, left := range h.left {
-			switch {
-			case h.of.failed(left), left.Val() == -2:
-			case !alive:
-				alive, h.Remaining = true, remaining(left.Val())
-			default:
-				h.Remaining = longer(h.Remaining, remaining(left.Val()))
+	meta := b.pipe.Get(ctx, script.MarkKey(one.Key, h.Owner))
+	var marks []*redis.IntCmd
+	for n := h.Count; n >= max(h.Count-mostMarks+1, 1); n-- {
+		marks = append(marks, askPTTL(ctx, b.pipe, script.MarkKeyOf(one.Key, h.Owner, n)))
+	}
+	b.then(func() {
+		alive := false
+		h.Remaining = 0
+		for _, left := range marks {
+			if !one.failed(left) && left.Val() != -2 {
+				alive, h.Remaining = true, longer(h.Remaining, script.Millis(left.Val()))
 			}
 		}
-		if h.meta != nil && !otherType(h.meta.Err()) {
-			h.of.failed(h.meta)
+		if !otherType(meta.Err()) {
+			one.failed(meta)
 		}
 		if !alive { // its lease has run out
-			continue
+			return
 		}
 		if !h.Redisson {
-			h.said(h.meta.Val())
+			h.said(meta.Val())
 		}
-		h.of.add(h.Holder)
-	}
-	return nil
+		one.add(h)
+	})
 }
 
 func (one *reading) add(h Holder) {
@@ -365,55 +341,37 @@ func (one *reading) add(h Holder) {
 	}
 }
 
-// numbers reads the semaphores, and other numbers, at the keys.
-func (b *batch) numbers(ctx context.Context, keys []*reading) error {
-	type permits struct {
-		left       *redis.StringCmd
-		over, held *redis.IntCmd
-		first      *redis.StringSliceCmd
-		next       *redis.ZSliceCmd
-	}
-	asked := make([]permits, len(keys))
-	ms := strconv.FormatInt(b.now.UnixMilli(), 10)
+// number reads a semaphore, or another number.
+func (b *batch) number(ctx context.Context, one *reading) {
+	key, ms := script.PermitsKey(one.Key), strconv.FormatInt(b.now.UnixMilli(), 10)
 	after := "(" + ms
-	pipe := b.node.Pipeline()
-	for i, one := range keys {
-		key := script.PermitsKey(one.Key)
-		asked[i] = permits{
-			left: pipe.Get(ctx, one.Key), over: pipe.ZCount(ctx, key, "-inf", ms),
-			held: pipe.ZCount(ctx, key, after, "+inf"), first: pipe.ZRange(ctx, key, 0, 0),
-			next: pipe.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: 1}),
-		}
-	}
-	if err := b.exec(ctx, pipe); err != nil {
-		return err
-	}
-	for i, one := range keys {
-		a, why := asked[i], one.err
-		left, _ := strconv.Atoi(a.left.Val())
-		first, next := a.first.Val(), a.next.Val()
+	number, first := b.pipe.Get(ctx, one.Key), b.pipe.ZRange(ctx, key, 0, 0)
+	over, held := b.pipe.ZCount(ctx, key, "-inf", ms), b.pipe.ZCount(ctx, key, after, "+inf")
+	next := b.pipe.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: 1})
+	b.then(func() {
+		before := one.err
 		one.err = nil
+		left, _ := strconv.Atoi(number.Val())
 		switch {
-		case one.failed(a.left, a.over, a.held, a.first, a.next):
+		case one.failed(number, over, held, first, next):
 		// Not a number, or no key: a sorted set of another program may have such a name.
-		case !script.IsNumber(a.left.Val()):
+		case !script.IsNumber(number.Val()):
 			one.alien("it is no number")
-		case len(first) == 0:
+		case len(first.Val()) == 0:
 			one.Kind, one.Available = Number, left
-		case len(first[0]) != permitBytes:
+		case len(first.Val()[0]) != permitBytes:
 			one.alien("what is beside it are no permits")
 		default:
-			one.Kind, one.Held, one.Available, one.Remaining =
-				Semaphore, int(a.held.Val()), left+int(a.over.Val()), noEnd
-			if len(next) > 0 && next[0].Score < noLease {
-				one.Remaining = script.Millis(int64(next[0].Score) - b.now.UnixMilli())
+			one.Kind, one.Remaining = Semaphore, noEnd
+			one.Held, one.Available = int(held.Val()), left+int(over.Val())
+			if z := next.Val(); len(z) > 0 && z[0].Score < noLease {
+				one.Remaining = script.Millis(int64(z[0].Score) - b.now.UnixMilli())
 			}
 		}
-		if why != nil && errors.Is(one.err, ErrNotALock) { // the first error is more specific
-			one.err = why
+		if before != nil && errors.Is(one.err, ErrNotALock) { // the first error is more specific
+			one.err = before
 		}
-	}
-	return nil
+	})
 }
 
 const (

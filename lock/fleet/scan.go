@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
@@ -44,143 +46,139 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 			yield(Lock{}, fmt.Errorf("fleet: nodes of the Cluster: %w", err))
 			return
 		}
-		s := &scan{
-			Reader: r, pattern: pattern, matches: matches, yield: yield,
-			seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{},
+		s := &scan{Reader: r, yield: yield, seen: map[string]bool{}}
+		all := make([]*scanNode, len(nodes))
+		for i, node := range nodes {
+			all[i] = &scanNode{Client: node}
 		}
-		failed := map[*redis.Client]bool{}
-		fail := func(node *redis.Client, err error) bool {
-			failed[node] = true
-			return yield(Lock{}, atNode(node, err)) && ctx.Err() == nil
-		}
-		for _, pass := range []func(context.Context, *redis.Client) (bool, error){s.hashes, s.semaphores} {
-			for _, node := range nodes {
-				if failed[node] {
-					continue
-				}
-				goOn, err := pass(ctx, node)
-				if err != nil {
-					goOn = fail(node, err)
-				}
-				if !goOn {
+		for _, pass := range []pass{
+			{"hash", escape(r.prefix) + pattern, (*batch).hash, func(key string) []string { return []string{key} }},
+			// Semaphores are found by the keys of their permits. So those whose permits are all free aren't found.
+			{"zset", "*" + permits, (*batch).number, func(key string) []string {
+				return slices.DeleteFunc(semaphoresOf(key), func(key string) bool {
+					name, ok := strings.CutPrefix(key, r.prefix)
+					return !ok || !matches(name)
+				})
+			}},
+		} {
+			for _, node := range all {
+				if !node.failed && !s.report(ctx, node, s.each(ctx, node, pass)) {
 					return
 				}
 			}
 		}
-		for _, node := range nodes {
-			if err := s.refused[node]; err != nil && !failed[node] && !fail(node, err) {
+		for _, node := range all {
+			if node.refused != nil && !node.failed && !s.report(ctx, node, node.refused) {
 				return
 			}
 		}
 	}
 }
 
+// pass is how Locks reads the locks of one Redis type.
+type pass struct {
+	kind  string                    // the type
+	match string                    // pattern of the keys to scan
+	how   reads                     // reads a lock
+	of    func(key string) []string // the keys of the locks that a scanned key may belong to
+}
+
 // scan is one run of Locks.
 type scan struct {
 	*Reader
-	pattern string
-	matches func(name string) bool // whether a name matches pattern
 	yield   func(Lock, error) bool
-	waits   map[string][]waitgraph.Wait     // by the name of the awaited lock; nil: not read yet
-	seen    map[string]bool                 // type and key of each lock yielded: SCAN may return a key more than once
-	refused map[*redis.Client]*refusedError // keys that the user may not read
+	stopped bool                        // by the caller of Locks
+	waits   map[string][]waitgraph.Wait // by the name of the awaited lock; nil: not read yet
+	seen    map[string]bool             // type and key of each lock yielded: SCAN may return a key more than once
 }
 
-// hashes yields the locks of a node that are hashes. It reports whether to continue.
-func (s *scan) hashes(ctx context.Context, node *redis.Client) (bool, error) {
-	return s.each(ctx, node, escape(s.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string {
-		return []string{key}
-	})
+// scanNode is a node that is scanned.
+type scanNode struct {
+	*redis.Client
+	failed  bool          // its error was reported
+	refused *refusedError // keys that the user may not read; nil: none
 }
 
-// semaphores yields the semaphores of a node, found by the keys of their permits. So it misses those whose permits are
-// all free.
-func (s *scan) semaphores(ctx context.Context, node *redis.Client) (bool, error) {
-	return s.each(ctx, node, "*"+permits, "zset", (*batch).semaphores, func(key string) []string {
-		var of []string
-		for _, key := range semaphoresOf(key) {
-			if name, ok := strings.CutPrefix(key, s.prefix); ok && s.matches(name) {
-				of = append(of, key)
-			}
-		}
-		return of
-	})
+// report yields the error of a node, if there is one. It reports whether to continue.
+func (s *scan) report(ctx context.Context, node *scanNode, err error) bool {
+	if err == nil {
+		return !s.stopped
+	}
+	node.failed = true
+	return s.yield(Lock{}, atNode(node.Client, err)) && ctx.Err() == nil
 }
 
 // semaphoresOf returns the keys of the semaphores whose permits may be at a key: "x" and "{x}" have the same permits
 // key.
 func semaphoresOf(key string) []string {
-	key, ok := strings.CutSuffix(key, permits)
-	if !ok {
-		return nil
-	}
-	inner, ok := strings.CutPrefix(key, "{")
-	if inner, ok2 := strings.CutSuffix(inner, "}"); ok && ok2 && !strings.Contains(inner, "{") {
-		return []string{inner, key}
-	}
-	return []string{key}
+	outer := strings.TrimSuffix(key, permits)
+	inner := strings.TrimSuffix(strings.TrimPrefix(outer, "{"), "}")
+	return slices.DeleteFunc(slices.Compact([]string{inner, outer}), func(of string) bool {
+		return script.PermitsKey(of) != key
+	})
 }
 
-// each scans a node for keys of one Redis type, and yields the locks that they belong to. of returns the keys of the
-// locks that a scanned key may belong to, and how reads these locks. It reports whether to continue.
-func (s *scan) each(
-	ctx context.Context, node *redis.Client, match, kind string,
-	how func(*batch, context.Context) error, of func(key string) []string,
-) (bool, error) {
+// each scans a node for keys of a pass, and yields the locks that they belong to.
+func (s *scan) each(ctx context.Context, node *scanNode, pass pass) error {
 	var cursor uint64
 	for {
 		began := time.Now()
-		keys, next, err := node.ScanType(ctx, cursor, match, scanCount, kind).Result()
+		keys, next, err := node.ScanType(ctx, cursor, pass.match, scanCount, pass.kind).Result()
 		if err != nil {
-			return false, err
+			return err
 		}
 		busy := time.Since(began)
 		var fresh []string
 		for _, key := range keys {
-			for _, key := range of(key) {
-				if !s.seen[kind+key] {
+			for _, key := range pass.of(key) {
+				if !s.seen[pass.kind+key] {
 					fresh = append(fresh, key)
 				}
 			}
 		}
-		for len(fresh) > 0 {
-			some := fresh[:min(len(fresh), readCount)]
-			fresh = fresh[len(some):]
+		for some := range slices.Chunk(fresh, readCount) {
 			began = time.Now()
-			locks, err := s.read(ctx, node, some, how, false)
+			locks, err := s.read(ctx, node.Client, some, false, pass.how)
 			busy += time.Since(began)
 			var part *refusedError
 			switch {
 			// The ACL allows some keys, and not others.
 			case errors.As(err, &part) && redis.HasErrorPrefix(part.err, "NOPERM"):
-				if before := s.refused[node]; before != nil {
-					part.keys += before.keys
+				if node.refused != nil {
+					part.keys += node.refused.keys
 				}
-				s.refused[node] = part
+				node.refused = part
 			case err != nil:
-				return false, err
+				return err
 			}
-			for _, l := range locks {
-				if s.seen[kind+l.Key] {
-					continue
-				}
-				s.seen[kind+l.Key] = true
-				if s.waits == nil { // not before Redis has answered: a silent one would cost waitsPatience, too
-					s.waits = s.lastingWaits(ctx)
-				}
-				l.addWaits(s.waits[l.Name])
-				if !s.yield(l, nil) {
-					return false, nil
-				}
+			if s.add(ctx, pass.kind, locks); s.stopped {
+				return nil
 			}
 		}
 		if cursor = next; cursor == 0 {
-			return true, nil
+			return nil
 		}
 		select {
 		case <-time.After(min(busy, time.Second)):
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// add yields locks.
+func (s *scan) add(ctx context.Context, kind string, locks []Lock) {
+	for _, l := range locks {
+		if s.seen[kind+l.Key] {
+			continue
+		}
+		s.seen[kind+l.Key] = true
+		if s.waits == nil { // not before Redis has answered: a silent one would cost waitsPatience, too
+			s.waits = s.lastingWaits(ctx)
+		}
+		l.addWaits(s.waits[l.Name])
+		if s.stopped = !s.yield(l, nil); s.stopped {
+			return
 		}
 	}
 }
