@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,20 +64,16 @@ const otherStacks = "lockdog: other stacks"
 // Write writes what the clients have recorded, merged and compressed with gzip. A client may be nil, closed or without
 // a profile.
 func Write(w io.Writer, clients ...*lock.Client) error {
-	b := newBuilder()
-	for _, c := range clients {
-		b.add(c.Contention(), false)
-	}
-	return b.write(w)
+	p := newProfile()
+	add(p, false, clients)
+	return write(w, p)
 }
 
 // WriteDelta waits for d and then writes, like Write, what was recorded in that time. If ctx ends earlier, it writes
 // nothing and returns the cause.
 func WriteDelta(ctx context.Context, w io.Writer, d time.Duration, clients ...*lock.Client) error {
-	b := newBuilder()
-	for _, c := range clients {
-		b.add(c.Contention(), true)
-	}
+	p := newProfile()
+	add(p, true, clients)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -86,131 +81,83 @@ func WriteDelta(ctx context.Context, w io.Writer, d time.Duration, clients ...*l
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, c := range clients {
-		b.add(c.Contention(), false)
-	}
-	b.p.DurationNanos = d.Nanoseconds()
-	b.p.Sample = slices.DeleteFunc(b.p.Sample, func(s *profile.Sample) bool {
-		return !slices.ContainsFunc(s.Value, func(v int64) bool { return v != 0 })
-	})
-	b.p = b.p.Compact()
-	return b.write(w)
+	add(p, false, clients)
+	p.DurationNanos = d.Nanoseconds()
+	return write(w, p)
 }
 
-func (b *builder) write(w io.Writer) error {
-	if err := b.p.CheckValid(); err != nil { // a bug in this package
-		return fmt.Errorf("lockprofile: %w", err)
+func newProfile() *profile.Profile {
+	// All locations are symbolized. The mapping says so; without it pprof would look for the program's symbols.
+	program := &profile.Mapping{
+		ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 	}
-	if err := b.p.Write(w); err != nil {
+	p := &profile.Profile{
+		Mapping: []*profile.Mapping{program}, DefaultSampleType: defaultValue,
+		PeriodType: &profile.ValueType{Type: "acquires", Unit: "count"}, Period: 1,
+		TimeNanos: time.Now().UnixNano(),
+	}
+	for _, v := range values {
+		p.SampleType = append(p.SampleType, &profile.ValueType{Type: v.name, Unit: v.unit})
+	}
+	return p
+}
+
+// write writes a profile. Equal stacks of several clients become one sample, with the sums of their values.
+func write(w io.Writer, p *profile.Profile) error {
+	p, err := profile.Merge([]*profile.Profile{p})
+	if err == nil {
+		err = p.CheckValid() // until here an error is a bug in this package
+	}
+	if err == nil {
+		err = p.Write(w)
+	}
+	if err != nil {
 		return fmt.Errorf("lockprofile: %w", err)
 	}
 	return nil
 }
 
-// builder merges the profiles of several clients.
-type builder struct {
-	p         *profile.Profile
-	functions map[functionKey]*profile.Function
-	locations map[runtimeLine]*profile.Location
-	samples   map[string]*profile.Sample
-}
-
-type functionKey struct{ name, file string }
-
-type runtimeLine struct {
-	functionKey
-	line int
-}
-
-func newBuilder() *builder {
-	// All locations are symbolized. The mapping says so; without it pprof would look for the program's symbols.
-	program := &profile.Mapping{
-		ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
-	}
-	b := &builder{
-		p: &profile.Profile{
-			Mapping: []*profile.Mapping{program}, DefaultSampleType: defaultValue,
-			PeriodType: &profile.ValueType{Type: "acquires", Unit: "count"}, Period: 1,
-			TimeNanos: time.Now().UnixNano(),
-		},
-		functions: map[functionKey]*profile.Function{}, locations: map[runtimeLine]*profile.Location{},
-		samples: map[string]*profile.Sample{},
-	}
-	for _, v := range values {
-		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: v.name, Unit: v.unit})
-	}
-	return b
-}
-
-// add adds what a client has recorded; with before, it subtracts the values that grow instead.
-func (b *builder) add(c lock.Contention, before bool) {
-	if c.Rate == 0 {
-		return
-	}
-	b.p.Period = max(b.p.Period, int64(c.Rate))
-	b.p.DurationNanos = max(b.p.DurationNanos, c.Time.Sub(c.Since).Nanoseconds())
-	for i := range c.Stacks {
-		b.stack(&c.Stacks[i], before)
+// add adds what clients have recorded; with before, it subtracts the values that grow instead.
+func add(p *profile.Profile, before bool, clients []*lock.Client) {
+	for _, client := range clients {
+		c := client.Contention()
+		if c.Rate == 0 {
+			continue
+		}
+		p.Period = max(p.Period, int64(c.Rate))
+		p.DurationNanos = max(p.DurationNanos, c.Time.Sub(c.Since).Nanoseconds())
+		for i := range c.Stacks {
+			addStack(p, before, &c.Stacks[i])
+		}
 	}
 }
 
-// stack adds or subtracts a stack. Equal stacks of several clients share one sample.
-func (b *builder) stack(s *lock.ContentionStack, before bool) {
+func addStack(p *profile.Profile, before bool, s *lock.ContentionStack) {
+	sample := &profile.Sample{Value: make([]int64, len(values))}
 	frames := s.Frames
 	if frames == nil {
 		frames = []runtime.Frame{{Function: otherStacks}}
+	} else if s.Group != "" {
+		sample.Label = map[string][]string{"group": {printable(s.Group)}, "kind": {printable(s.Kind)}}
 	}
-	group, kind := printable(s.Group), printable(s.Kind)
-	if s.Frames == nil {
-		group, kind = "", ""
-	}
-	locations := make([]*profile.Location, len(frames))
-	key := strings.Builder{}
-	key.WriteString(group + "\n" + kind)
-	for i := range frames {
-		locations[i] = b.location(&frames[i])
-		key.WriteString("\n" + strconv.FormatUint(locations[i].ID, 10))
-	}
-	sample := b.samples[key.String()]
-	if sample == nil {
-		sample = &profile.Sample{Location: locations, Value: make([]int64, len(values))}
-		if group != "" {
-			sample.Label = map[string][]string{"group": {group}, "kind": {kind}}
+	for _, f := range frames {
+		id := uint64(len(p.Location) + 1)
+		fn := &profile.Function{ID: id, Name: f.Function, SystemName: f.Function, Filename: f.File}
+		l := &profile.Location{
+			ID: id, Mapping: p.Mapping[0], Line: []profile.Line{{Function: fn, Line: int64(f.Line)}},
 		}
-		b.samples[key.String()] = sample
-		b.p.Sample = append(b.p.Sample, sample)
+		p.Function, p.Location = append(p.Function, fn), append(p.Location, l)
+		sample.Location = append(sample.Location, l)
 	}
 	for i, v := range values {
 		switch {
 		case !before:
-			sample.Value[i] += v.of(s)
+			sample.Value[i] = v.of(s)
 		case v.grows:
-			sample.Value[i] -= v.of(s)
+			sample.Value[i] = -v.of(s)
 		}
 	}
-}
-
-func (b *builder) location(f *runtime.Frame) *profile.Location {
-	key := runtimeLine{functionKey{f.Function, f.File}, f.Line}
-	l := b.locations[key]
-	if l != nil {
-		return l
-	}
-	fn := b.functions[key.functionKey]
-	if fn == nil {
-		fn = &profile.Function{
-			ID: uint64(len(b.p.Function) + 1), Name: f.Function, SystemName: f.Function, Filename: f.File,
-		}
-		b.functions[key.functionKey] = fn
-		b.p.Function = append(b.p.Function, fn)
-	}
-	l = &profile.Location{
-		ID: uint64(len(b.p.Location) + 1), Mapping: b.p.Mapping[0],
-		Line: []profile.Line{{Function: fn, Line: int64(f.Line)}},
-	}
-	b.locations[key] = l
-	b.p.Location = append(b.p.Location, l)
-	return l
+	p.Sample = append(p.Sample, sample)
 }
 
 // printable returns a text as a label. It quotes a text with unprintable characters such as line breaks, because pprof
