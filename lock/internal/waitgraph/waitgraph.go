@@ -53,29 +53,22 @@ type Awaited struct{ Name, Kind string }
 // Awaited returns the lock that the wait waits for.
 func (w *Wait) Awaited() Awaited { return Awaited{w.Name, w.Kind} }
 
-// Hold is a lease.
+// Hold is a lease. Its JSON is in what Redis stores.
 type Hold struct {
-	Name  string // of the lock, without the key prefix
-	Kind  string // of the lock, as in lockdog.kind
-	Owner string
-	Token int64
+	Name  string `json:"n"` // of the lock, without the key prefix
+	Kind  string `json:"k"` // of the lock, as in lockdog.kind
+	Owner string `json:"o"`
+	Token int64  `json:"t"`
 }
 
 type encodedWait struct {
-	Waiter      string        `json:"w"`
-	Name        string        `json:"n"`
-	Kind        string        `json:"k"`
-	Since       int64         `json:"s"` // µs
-	Traceparent string        `json:"t,omitempty"`
-	Holds       []encodedHold `json:"h,omitempty"`
-	Breaks      bool          `json:"b,omitempty"`
-}
-
-type encodedHold struct {
-	Name  string `json:"n"`
-	Kind  string `json:"k"`
-	Owner string `json:"o"`
-	Token int64  `json:"t"`
+	Waiter      string `json:"w"`
+	Name        string `json:"n"`
+	Kind        string `json:"k"`
+	Since       int64  `json:"s"` // µs
+	Traceparent string `json:"t,omitempty"`
+	Holds       []Hold `json:"h,omitempty"`
+	Breaks      bool   `json:"b,omitempty"`
 }
 
 // Encode returns waits in the form that Redis stores. It leaves out what exceeds MaxWaits, MaxHolds, or the length that
@@ -86,15 +79,11 @@ func Encode(waits []Wait) string {
 	enc := json.NewEncoder(&one)
 	enc.SetEscapeHTML(false)
 	for _, w := range waits[:min(len(waits), MaxWaits)] {
-		e := encodedWait{
-			Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent,
-			Breaks: w.Breaks,
-		}
-		for _, h := range w.Holds[:min(len(w.Holds), MaxHolds)] {
-			e.Holds = append(e.Holds, encodedHold(h))
-		}
 		one.Reset()
-		_ = enc.Encode(e) // can't fail: there are only texts and numbers
+		_ = enc.Encode(encodedWait{ // can't fail: there are only texts and numbers
+			Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent,
+			Holds: w.Holds[:min(len(w.Holds), MaxHolds)], Breaks: w.Breaks,
+		})
 		if text.Len()+one.Len()+2 > maxEncoded {
 			break
 		}
@@ -128,14 +117,10 @@ func Decode(text string) ([]Wait, error) {
 		if err := e.check(); err != nil {
 			return nil, err
 		}
-		w := Wait{
+		waits = append(waits, Wait{
 			Waiter: e.Waiter, Name: e.Name, Kind: e.Kind, Since: time.UnixMicro(e.Since), Traceparent: e.Traceparent,
-			Breaks: e.Breaks,
-		}
-		for _, h := range e.Holds {
-			w.Holds = append(w.Holds, Hold(h))
-		}
-		waits = append(waits, w)
+			Holds: append([]Hold(nil), e.Holds...), Breaks: e.Breaks, // nil: no holds
+		})
 	}
 	return waits, nil
 }
