@@ -77,24 +77,22 @@ type Waiter struct {
 
 // Reader reads locks. It has no mutable state, and may be used concurrently.
 type Reader struct {
-	rdb    redis.UniversalClient
-	prefix string
+	rdb     redis.UniversalClient
+	single  *redis.Client        // nil: a Cluster
+	cluster *redis.ClusterClient // nil: a single server
+	prefix  string
 }
 
 // New returns a Reader for the locks with a key prefix, the one given to WithKeyPrefix; "" means no prefix. The client
 // is one for a single server, a Cluster, or the failover client for Sentinels.
 func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
-	ok := false
-	switch c := rdb.(type) {
-	case *redis.Client:
-		ok = c != nil
-	case *redis.ClusterClient:
-		ok = c != nil
+	r := &Reader{rdb: rdb, prefix: prefix}
+	r.single, _ = rdb.(*redis.Client)
+	r.cluster, _ = rdb.(*redis.ClusterClient)
+	if r.single == nil && r.cluster == nil {
+		return nil, fmt.Errorf("%w: the client must be a *redis.Client or a *redis.ClusterClient, not %T", ErrInvalid, rdb)
 	}
-	if ok {
-		return &Reader{rdb, prefix}, nil
-	}
-	return nil, fmt.Errorf("%w: the client must be a *redis.Client or a *redis.ClusterClient, not %T", ErrInvalid, rdb)
+	return r, nil
 }
 
 // Look reads one lock by its name without the key prefix. For a lock without holder and waiters, Held and Waiting are

@@ -35,12 +35,7 @@ type Graph struct {
 
 	More       bool // Redis has more waits than Waits
 	Unreadable int  // records that can't be parsed: from another version or another program
-
-	carried map[lease][]int // indices in Waits of the waits that carry a lease
 }
-
-// lease identifies a lease that a wait may carry.
-type lease struct{ name, owner string }
 
 // Wait is a call of Lock that has waited for a long time: see Graph.
 type Wait struct {
@@ -204,20 +199,7 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 		}
 		search.SetHolders(l.Name, holders)
 	}
-	g.index()
 	return g, search.Cycles(ctx, mostCycles), errors.Join(errs...)
-}
-
-// index fills g.carried.
-func (g *Graph) index() {
-	g.carried = map[lease][]int{}
-	for i, w := range g.Waits {
-		for _, h := range w.Holds {
-			if l := (lease{h.Name, h.Owner}); !slices.Contains(g.carried[l], i) {
-				g.carried[l] = append(g.carried[l], i)
-			}
-		}
-	}
 }
 
 func byName(a, b Lock) int { return cmp.Compare(a.Name, b.Name) }
@@ -325,7 +307,14 @@ func refreshedAt(asked time.Time, ms int64) time.Time {
 
 // Carriers returns the indices in Waits of the waits that carry a holder's lease of a lock. As a rule, the lease isn't
 // released while they wait.
-func (g *Graph) Carriers(name, owner string) []int { return g.carried[lease{name, owner}] }
+func (g *Graph) Carriers(name, owner string) (waits []int) {
+	for i, w := range g.Waits {
+		if slices.ContainsFunc(w.Holds, func(h Hold) bool { return h.Name == name && h.Owner == owner }) {
+			waits = append(waits, i)
+		}
+	}
+	return waits
+}
 
 // Awaited returns the lock that a wait is for. It is nil if that lock has no holder, or couldn't be read.
 func (g *Graph) Awaited(wait int) *Lock {
@@ -384,6 +373,5 @@ func (g *Graph) Filter(pattern string) (Graph, error) {
 			out.Cycles = append(out.Cycles, moved)
 		}
 	}
-	out.index()
 	return out, nil
 }

@@ -13,13 +13,12 @@ import (
 
 // nodes returns the primaries.
 func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
-	cluster, ok := r.rdb.(*redis.ClusterClient)
-	if !ok {
-		return []*redis.Client{r.rdb.(*redis.Client)}, nil
+	if r.cluster == nil {
+		return []*redis.Client{r.single}, nil
 	}
 	var mu sync.Mutex
 	var nodes []*redis.Client
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+	err := r.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		nodes = append(nodes, node)
@@ -30,10 +29,10 @@ func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
 
 // nodeOf returns the primary of a key.
 func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
-	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
+	if r.cluster == nil {
+		return r.single, nil
 	}
-	return r.rdb.(*redis.Client), nil
+	return r.cluster.MasterForKey(ctx, key)
 }
 
 // atNodes calls read for chunks of the keys, each on its primary, and returns all that it has read. It asks the

@@ -52,7 +52,7 @@ func (b *batch) readListening(ctx context.Context, one *reading, entries []redis
 	var listening []*redis.MapStringIntCmd
 	if !b.moved { // after a move we don't know which node to ask
 		listening = append(listening, b.pipe.PubSubNumSub(ctx, channels...))
-		if redis.UniversalClient(b.node) != b.rdb {
+		if b.cluster != nil {
 			// Servers before 7 don't know this subcommand.
 			listening = append(listening, b.pipe.PubSubShardNumSub(ctx, channels...))
 		}
