@@ -42,7 +42,7 @@ func lineOf(frames []runtime.Frame) string {
 // clients know has an entry for each.
 func (v *view) busiest() []*busy {
 	out := []*busy{}
-	for _, c := range v.clients {
+	for _, c := range v.Clients {
 		found := c.Contention()
 		for i := range found.Names {
 			n := &found.Names[i]
@@ -70,7 +70,7 @@ func (v *view) busiest() []*busy {
 // profile writes the contention profile.
 func (h *handler) profile(to io.Writer, r *http.Request, q query) error {
 	if n := q.number("seconds"); n > 0 && r.Method != http.MethodHead { // a HEAD needs no body: it doesn't wait
-		return lockprofile.WriteDelta(r.Context(), to, time.Duration(n)*time.Second, h.clients...)
+		return lockprofile.WriteDelta(r.Context(), to, time.Duration(n)*time.Second, h.Clients...)
 	}
-	return lockprofile.Write(to, h.clients...)
+	return lockprofile.Write(to, h.Clients...)
 }

@@ -44,13 +44,11 @@ func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {
 		go r.run(one)
 	}
 	r.mu.Unlock()
-	late := time.NewTimer(graphTimeout)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, graphTimeout, errGraphTimeout)
+	defer cancel()
 	select {
 	case <-one.done:
 		return one.graph, one.err
-	case <-late.C:
-		return fleet.Graph{}, errGraphTimeout
 	case <-ctx.Done():
 		return fleet.Graph{}, context.Cause(ctx)
 	}

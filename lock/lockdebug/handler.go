@@ -48,28 +48,25 @@ type Options struct {
 
 // handler implements http.Handler.
 type handler struct {
-	clients  []*lock.Client
-	traceURL string // valid, or ""
-	warnings []string
+	Options           // only what can be used
+	warnings []string // what can't
 	host     string
 	graphs   *graphReader // nil: no Options.Fleet
-
-	redactName, redactOwner func(string) string // nil: not redacted
 }
 
 // Handler returns the debug page. It can be mounted at any path, and behind http.StripPrefix. It serves GET and HEAD.
 // It is safe for concurrent use, and keeps working after the clients are closed.
 func Handler(o Options) http.Handler {
-	h := &handler{warnings: []string{}, redactName: o.RedactName, redactOwner: o.RedactOwner}
+	h := &handler{Options: o, warnings: []string{}}
+	h.Clients = nil
 	for _, c := range o.Clients {
-		if c != nil && !slices.Contains(h.clients, c) {
-			h.clients = append(h.clients, c)
+		if c != nil && !slices.Contains(h.Clients, c) {
+			h.Clients = append(h.Clients, c)
 		}
 	}
 	if why := invalidTraceURL(o.TraceURL); why != "" {
+		h.TraceURL = ""
 		h.warnings = append(h.warnings, fmt.Sprintf("the TraceURL %q is not used: %s", o.TraceURL, why))
-	} else {
-		h.traceURL = o.TraceURL
 	}
 	if o.Fleet != nil {
 		h.graphs = &graphReader{reader: o.Fleet}
@@ -209,8 +206,8 @@ func invalidTraceURL(s string) string {
 }
 
 func (h *handler) traceLink(id string) string {
-	if h.traceURL == "" || id == "" {
+	if id == "" {
 		return ""
 	}
-	return strings.ReplaceAll(h.traceURL, traceIDMark, id)
+	return strings.ReplaceAll(h.TraceURL, traceIDMark, id)
 }

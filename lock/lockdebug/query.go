@@ -35,29 +35,28 @@ var parameters = []parameter{
 	{key: "sort", preset: sortTrouble, choices: []string{sortTrouble, sortAge, sortRemaining, sortName}},
 	{key: "page", preset: "1", most: 1_000_000},
 	{key: "per", preset: "100", most: 1000},
-	{key: "refresh", most: 3600, or: "off"}, // only the page uses it
+	{key: "refresh", choices: []string{"off"}, most: 3600}, // only the page uses it
 	{key: "seconds", most: 300},
 	{key: "format", choices: []string{formatHTML, "json", formatProfile}},
 }
 
+// parameter is a parameter whose value must be one of the choices, or a number from 1 to most. Without both it may be
+// any text of up to maxTextBytes.
 type parameter struct {
 	key, preset string
-	choices     []string // not nil: the value must be one of these
-	most        int      // positive: the value must be a number from 1 to most, or the text in the field or
-	or          string   // "": only a number is allowed
+	choices     []string
+	most        int
 }
 
 // check returns an error that says what is wrong with a value.
 func (p *parameter) check(value string) error {
+	n, err := strconv.Atoi(value)
 	allowed := strings.Join(p.choices, ", ")
-	switch n, err := strconv.Atoi(value); {
-	case value == "", p.or != "" && value == p.or, slices.Contains(p.choices, value),
-		p.most > 0 && err == nil && 1 <= n && n <= p.most:
+	switch {
+	case value == "", slices.Contains(p.choices, value), err == nil && 1 <= n && n <= p.most:
 		return nil
-	case p.most > 0 && p.or != "":
-		allowed = fmt.Sprintf("%s, or 1 to %d", p.or, p.most)
 	case p.most > 0:
-		allowed = fmt.Sprintf("1 to %d", p.most)
+		allowed = strings.TrimPrefix(fmt.Sprintf("%s, or 1 to %d", allowed, p.most), ", or ")
 	case p.choices == nil && len(value) > maxTextBytes:
 		return fmt.Errorf("%s has %d bytes; at most %d are allowed", p.key, len(value), maxTextBytes)
 	case p.choices == nil:

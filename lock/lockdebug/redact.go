@@ -29,8 +29,8 @@ const minReplaced = 4
 
 func (h *handler) redactor() redactor {
 	return redactor{
-		names:  replacements{h.redactName, map[string]string{}},
-		owners: replacements{h.redactOwner, map[string]string{}},
+		names:  replacements{h.RedactName, map[string]string{}},
+		owners: replacements{h.RedactOwner, map[string]string{}},
 	}
 }
 
@@ -48,14 +48,15 @@ func (r *replacements) replace(s string) string {
 
 // joined replaces the name of a Multi: names joined by commas.
 func (r *replacements) joined(s string) string {
-	if _, ok := r.seen[s]; !ok && r.redact != nil {
-		parts := strings.Split(s, ",")
-		for i, part := range parts {
-			parts[i] = r.replace(part)
-		}
-		r.seen[s] = strings.Join(parts, ",")
+	if r.redact == nil {
+		return s
 	}
-	return r.replace(s)
+	parts := strings.Split(s, ",")
+	for i, part := range parts {
+		parts[i] = r.replace(part)
+	}
+	r.seen[s] = strings.Join(parts, ",")
+	return r.seen[s]
 }
 
 // textOf returns the text of an error, redacted and truncated; "" for nil.

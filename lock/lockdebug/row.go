@@ -72,11 +72,12 @@ type row struct {
 	rank int
 }
 
-// part returns the row of a lease that hasn't ended, with the fields that members have too.
-func (v *view) part(l *lock.LeaseInfo) *row {
+// row returns the row of a lock, whose age is that at a time.
+func (v *view) row(l *lock.LeaseInfo, at time.Time) *row {
 	r := &row{
-		Name: v.names.replace(l.Name), State: string(l.State), Node: l.Node, Token: l.Token,
-		Owner: v.owners.replace(l.Owner), WaitsFor: v.owners.replace(l.WaitsFor),
+		Name: v.names.replace(l.Name), Kind: l.Kind, Group: l.Group, State: string(l.State), Node: l.Node,
+		Owner: v.owners.replace(l.Owner), Token: l.Token, Since: utc(l.Since), Age: since(l.Since, at),
+		TraceID: l.TraceID, TraceURL: v.traceLink(l.TraceID), WaitsFor: v.owners.replace(l.WaitsFor),
 		LastErrorAt: utc(l.ErrorAt), FailingSince: utc(l.FailingSince), FailingFor: since(l.FailingSince, v.now),
 		Failing: l.State == lock.StateHeld && l.LastError != nil, err: l.LastError, rank: rankFine,
 	}
@@ -88,9 +89,15 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 	return r
 }
 
+// member returns the row without the fields that only a whole lock has.
+func (r *row) member() *row {
+	r.Kind, r.Group, r.Since, r.Age, r.TraceID, r.TraceURL = "", "", time.Time{}, nil, "", ""
+	return r
+}
+
 // lease returns the row of a lock that hasn't ended.
 func (v *view) lease(l *lock.LeaseInfo) *row {
-	r := v.part(l)
+	r := v.row(l, v.now)
 	r.Reason = string(l.Reason)
 	r.Expiring = l.State == lock.StateHeld &&
 		l.Deadline.Sub(v.now) < l.Lease/expiryShare && v.now.Sub(l.Since) > l.Lease/2
@@ -100,13 +107,6 @@ func (v *view) lease(l *lock.LeaseInfo) *row {
 	case r.State == stateCanceled:
 		r.rank = rankCanceled
 	}
-	return v.whole(r, l.Kind, l.Group, l.TraceID, l.Since, v.now)
-}
-
-// whole sets the fields that members don't have.
-func (v *view) whole(r *row, kind, group, trace string, began, until time.Time) *row {
-	r.Kind, r.Group, r.TraceID, r.TraceURL, r.Since, r.Age =
-		kind, group, trace, v.traceLink(trace), utc(began), since(began, until)
 	return r
 }
 
@@ -117,7 +117,7 @@ func (v *view) composite(c *lock.CompositeInfo) *row {
 	r := v.lease(&info)
 	r.Name, r.Have, r.Need = v.nameOfComposite(c.Name, c.Kind), new(c.Held()), &c.Need
 	for i := range c.Members {
-		m := v.part(&c.Members[i])
+		m := v.row(&c.Members[i], v.now).member()
 		r.Members = append(r.Members, m)
 		r.Degraded = r.Degraded || r.State == stateHeld && (m.State != stateHeld || m.err != nil)
 	}
@@ -134,17 +134,14 @@ func (v *view) nameOfComposite(name, kind string) string {
 	return v.names.replace(name)
 }
 
-// endOfPart returns the row of a lease that has ended, with the fields that members have too.
-func (v *view) endOfPart(e *lock.EndedLease) *row {
-	return &row{
-		Name: v.names.replace(e.Name), State: e.End, Node: e.Node, Token: e.Token, Owner: v.owners.replace(e.Owner),
-		Ended: utc(e.Ended), Why: e.Why, err: e.Err, rank: rankFine,
-	}
-}
-
-// end returns the row of a lock that has ended.
+// end returns the row of a lease that has ended.
 func (v *view) end(e *lock.EndedLease) *row {
-	return v.whole(v.endOfPart(e), e.Kind, e.Group, e.TraceID, e.Since, e.Ended)
+	r := v.row(&lock.LeaseInfo{
+		Name: e.Name, Kind: e.Kind, Group: e.Group, State: lock.LeaseState(e.End), Node: e.Node, Owner: e.Owner,
+		Token: e.Token, Since: e.Since, LastError: e.Err, TraceID: e.TraceID,
+	}, e.Ended)
+	r.Ended, r.Why = utc(e.Ended), e.Why
+	return r
 }
 
 // endOfComposite returns the row of a Multi or a Quorum with the members that have ended. It is degraded if it was
@@ -160,7 +157,7 @@ func (v *view) endOfComposite(members []*lock.EndedLease) *row {
 	}
 	var parts []*row
 	for _, m := range members {
-		parts = append(parts, v.endOfPart(m))
+		parts = append(parts, v.end(m).member())
 		if m.Since.Before(last.Since) {
 			last.Since = m.Since
 		}

@@ -74,7 +74,7 @@ func (h *handler) snapshot(ctx context.Context, q query) *snapshot {
 		now: time.Now(), waiters: map[string]int{},
 	}
 	s := &snapshot{
-		Time: utc(v.now), Host: h.host, PID: os.Getpid(), Clients: len(h.clients), Warnings: h.warnings,
+		Time: utc(v.now), Host: h.host, PID: os.Getpid(), Clients: len(h.Clients), Warnings: h.warnings,
 		Page: q.number("page"), PerPage: q.number("per"), Busiest: v.busiest(),
 	}
 	ended, known := v.ended()
@@ -131,7 +131,7 @@ func (v *view) list(all []*row, sort string) list {
 // leases returns what all clients hold and wait for. Several clients may know the same composite: it is returned once.
 func (v *view) leases() (out []*row) {
 	seen := map[uint64]bool{}
-	for _, c := range v.clients {
+	for _, c := range v.Clients {
 		infos := c.Leases()
 		for i := range infos {
 			if of := infos[i].Composite; of == nil {
@@ -150,7 +150,7 @@ func (v *view) ended() (out []*row, known time.Time) {
 	since := v.now.Add(-reach)
 	known = since
 	composites := map[uint64][]*lock.EndedLease{}
-	for _, c := range v.clients {
+	for _, c := range v.Clients {
 		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
 		if len(recent) >= remembered && recent[0].Ended.After(known) {
 			known = recent[0].Ended // the client has forgotten earlier ends
@@ -173,31 +173,23 @@ func (v *view) ended() (out []*row, known time.Time) {
 }
 
 func (s *summary) count(r *row) {
-	switch {
-	case r.Ended.IsZero():
-	case r.State == stateLost:
-		s.Lost++
-		return
-	case r.State == stateDegraded:
-		return
-	default:
-		s.Stopped++
-		return
-	}
-	if r.State == stateWaiting {
-		s.Waiting++
-		return
-	}
-	s.Held++
-	for _, one := range []struct {
-		is bool
-		n  *int
-	}{{r.over(), &s.Canceled}, {r.Degraded, &s.Degraded}, {r.Failing, &s.Failing}, {r.Expiring, &s.Expiring}} {
-		if one.is {
-			*one.n++
+	ended, waiting := !r.Ended.IsZero(), r.State == stateWaiting
+	held := !ended && !waiting
+	for n, is := range map[*int]bool{
+		&s.Held:     held,
+		&s.Waiting:  waiting,
+		&s.Failing:  held && r.Failing,
+		&s.Expiring: held && r.Expiring,
+		&s.Degraded: held && r.Degraded,
+		&s.Canceled: held && r.over(),
+		&s.Lost:     ended && r.State == stateLost,
+		&s.Stopped:  ended && r.State != stateLost && r.State != stateDegraded,
+	} {
+		if is {
+			*n++
 		}
 	}
-	if r.Age != nil && (s.OldestName == "" || *r.Age > s.Oldest) {
+	if held && r.Age != nil && (s.OldestName == "" || *r.Age > s.Oldest) {
 		s.Oldest, s.OldestName = *r.Age, r.Name
 	}
 }
