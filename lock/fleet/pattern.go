@@ -10,38 +10,34 @@ import (
 // matcher returns a function that reports whether a name matches a pattern in Redis's syntax; "" is "*". It rejects
 // patterns that Redis accepts but nobody means, such as a [ without ].
 func matcher(pattern string) (func(name string) bool, error) {
-	refuse := func(what string) error {
-		return fmt.Errorf("%w: the pattern %q %s: write \\ before what is to stand for itself",
-			ErrInvalid, pattern, what)
-	}
-	var re strings.Builder
-	re.WriteString(`(?s)\A`)
-	for p := cmp.Or(pattern, "*"); p != ""; {
+	re, refused := `(?s)\A`, ""
+	for p := cmp.Or(pattern, "*"); p != "" && refused == ""; {
 		c := p[0]
 		p = p[1:]
-		switch c {
-		case '*':
-			re.WriteString(`.*`)
-		case '?':
-			re.WriteString(`.`)
-		case '[':
-			class, rest, closed := class(p)
+		switch {
+		case c == '*':
+			re += `.*`
+		case c == '?':
+			re += `.`
+		case c == '[':
+			text, rest, closed := class(p)
 			if !closed {
-				return nil, refuse("has a [ without a ]")
+				refused = "has a [ without a ]"
 			}
-			re.WriteString(class)
-			p = rest
-		case '\\':
-			if p == "" {
-				return nil, refuse(`ends in a \`)
-			}
-			re.WriteString(literal(p[0]))
-			p = p[1:]
+			re, p = re+text, rest
+		case c != '\\':
+			re += literal(c)
+		case p == "":
+			refused = `ends in a \`
 		default:
-			re.WriteString(literal(c))
+			re, p = re+literal(p[0]), p[1:]
 		}
 	}
-	matches := regexp.MustCompile(re.String() + `\z`).MatchString
+	if refused != "" {
+		return nil, fmt.Errorf("%w: the pattern %q %s: write \\ before what is to stand for itself",
+			ErrInvalid, pattern, refused)
+	}
+	matches := regexp.MustCompile(re + `\z`).MatchString
 	return func(name string) bool { return matches(runes(name)) }, nil
 }
 
