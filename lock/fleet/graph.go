@@ -105,12 +105,12 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 			switch s := sightings[c.Key()]; {
 			case first:
 				sighted := waitgraph.Sight(c, seen)
-				sightings[sighted.Key], next = &sighted, later(next, sighted.Next)
+				sightings[sighted.Key], next = &sighted, waitgraph.Later(next, sighted.Next)
 			case s == nil: // the first reading didn't have this cycle
 			case s.Confirmed(c, now):
 				g.add(c)
 			default:
-				next = later(next, s.Next)
+				next = waitgraph.Later(next, s.Next)
 			}
 		}
 		if next.IsZero() {
@@ -118,7 +118,7 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 		}
 		// A record that isn't refreshed by then is stale, and no cycle contains a stale record.
 		if last := seen.Add(waitgraph.StaleAfter); next.After(last) {
-			next = later(last, earliest)
+			next = waitgraph.Later(last, earliest)
 		}
 		if deadline, ok := ctx.Deadline(); ok {
 			// A reading that the deadline cuts off is useless. So read early enough, even before the next refreshes are
@@ -140,13 +140,6 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 
 func unconfirmed(why error) error {
 	return fmt.Errorf("fleet: a cycle could not be confirmed: %w", why)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func (g *Graph) add(found waitgraph.Cycle) {

@@ -1,6 +1,10 @@
 package deadlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+)
 
 // budget limits the commands for long waits: each wait allows budgetStart commands when it becomes long, and budgetRate
 // a second from then on. A search begins when there is a token, an urgent one at most urgentPause after the last
@@ -42,5 +46,5 @@ func (f *Finder) due(s *searchState, now time.Time) time.Time {
 	if soon := f.searched.Add(urgentPause); s.urgent() && soon.Before(affordable) {
 		affordable = soon
 	}
-	return later(s.next, affordable)
+	return waitgraph.Later(s.next, affordable)
 }

@@ -23,29 +23,23 @@ type reader struct {
 	sighted   []waitgraph.Cycle // seen for the first time
 	forbidden error             // the ACL forbids reading waits, or holders of any lock
 
-	asked   map[string]bool              // locks whose holders were read, or couldn't be read
-	holders map[string]waitgraph.Holders // by lock; those that were read
+	holders map[string]waitgraph.Holders // by lock; zero: they couldn't be read
 	owners  map[string]bool              // all owners in holders that block a wait
 }
 
-func newReader(ctx context.Context, f *Finder) *reader {
+// read reads the graph from the due waits on, in levels: the holders of the awaited locks, then the waits whose ctx
+// carries a lease of such a holder, which wait for the locks of the next level.
+func (f *Finder) read(ctx context.Context, due []*longWait) *reader {
 	r := &reader{
-		ctx: ctx, f: f,
-		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
+		ctx: ctx, f: f, left: maxSearch(len(due)),
+		holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
 	}
 	for _, w := range f.long { // the waits of this client needn't be read
 		if len(w.record.Holds) > 0 {
 			r.graph.Add(w.record)
 		}
 	}
-	return r
-}
-
-// from reads the graph from the due waits on, in levels: the holders of the awaited locks, then the waits whose ctx
-// carries a lease of such a holder, which wait for the locks of the next level.
-func (r *reader) from(due []*longWait) {
-	r.left = maxSearch(len(due))
-	maps.DeleteFunc(r.f.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
+	maps.DeleteFunc(f.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
 	known := make(map[waitgraph.Awaited]bool)
 	var level []waitgraph.Awaited
 	reach := func(w *waitgraph.Wait) {
@@ -57,7 +51,7 @@ func (r *reader) from(due []*longWait) {
 	for _, w := range due {
 		reach(&w.record)
 	}
-	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && r.ctx.Err() == nil; depth++ {
+	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && ctx.Err() == nil; depth++ {
 		r.readWaits(r.readHolders(level))
 		before := level
 		level = nil
@@ -67,7 +61,8 @@ func (r *reader) from(due []*longWait) {
 			}
 		}
 	}
-	r.partial = r.partial || r.ctx.Err() != nil
+	r.partial = r.partial || ctx.Err() != nil
+	return r
 }
 
 // take reserves up to n commands of those that are left, and returns how many.
@@ -84,10 +79,10 @@ func (r *reader) take(n int) int {
 func (r *reader) readHolders(all []waitgraph.Awaited) (owners []string) {
 	var names []string
 	for _, a := range all {
-		if !waitgraph.Followed(a.Kind) || r.asked[a.Name] {
+		if _, asked := r.holders[a.Name]; asked || !waitgraph.Followed(a.Kind) {
 			continue
 		}
-		r.asked[a.Name] = true
+		r.holders[a.Name] = waitgraph.Holders{}
 		if !r.f.unreadable[a.Name].After(time.Now()) {
 			names = append(names, a.Name)
 		}

@@ -40,13 +40,6 @@ func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.tol
 // clients that are then notified, and by the second search of each client, which confirms it.
 func (s *searchState) urgent() bool { return s.count == 0 || s.notified || s.unconfirmed() }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // searched notes a search, and sets the time of the next one.
 func (s *searchState) searched(now time.Time) {
 	pause := searchPause
@@ -80,8 +73,7 @@ func (f *Finder) search(now time.Time) (next time.Time, err error) {
 		// A server that hangs must not delay the refresh of this client's waits.
 		ctx, cancel := context.WithTimeout(f.ctx, callTimeout)
 		defer cancel()
-		r := newReader(ctx, f)
-		r.from(due)
+		r := f.read(ctx, due)
 		at := time.Now()
 		f.searched = at
 		for _, w := range due {

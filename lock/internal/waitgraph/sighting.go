@@ -24,9 +24,7 @@ const confirmPause = 250 * time.Millisecond
 func Sight(c Cycle, at time.Time) Sighting {
 	s := Sighting{Key: c.Key(), Next: at.Add(SightingsApart), seen: at, pause: confirmPause}
 	for _, step := range c {
-		if due := step.Wait.Refreshed.Add(RefreshEvery + RefreshLag); due.After(s.Next) {
-			s.Next = due
-		}
+		s.Next = Later(s.Next, step.Wait.Refreshed.Add(RefreshEvery+RefreshLag))
 	}
 	return s
 }
@@ -45,4 +43,12 @@ func (s *Sighting) Confirmed(c Cycle, at time.Time) bool {
 		}
 	}
 	return true
+}
+
+// Later returns the later one of two times.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
