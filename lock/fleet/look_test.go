@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -167,9 +168,14 @@ func TestRWMutexLeasesThatRanOut(t *testing.T) {
 	must(t, err)
 	r.do("hset @gone mode read "+owner("c", 1)+" 1", "pexpire @gone 3600000", "hset @turned mode write "+owner("c", 1)+":write 1 "+owner("c", 2)+" 1",
 		"set {@turned}:"+owner("c", 2)+":rwlock_timeout:1 5 px 3600000", "pexpire @turned 3600000")
+	var asked load
+	r.rdb.(*redis.Client).AddHook(&asked)
 	longest := time.Duration(600+alive-1) * time.Second
 	if l := r.wantLock("job", "rwmutex read, held 150, waiting 0, available 0"); !within(l.Remaining, longest-9*time.Minute, longest) {
 		t.Errorf("%v left; want at most %v", l.Remaining, longest)
+	}
+	if asked.most > 1000 { // of the marks of 700 readers
+		t.Errorf("%d commands at a time", asked.most)
 	}
 	if l := r.wantLock("gone", "rwmutex, held 0, waiting 0, available 0"); l.Remaining != 0 {
 		t.Errorf("%+v", l)

@@ -186,19 +186,13 @@ const traceIDMark = "{trace_id}"
 
 // invalidTraceURL returns what is wrong with Options.TraceURL, "" if it is valid.
 func invalidTraceURL(s string) string {
-	if s == "" {
-		return ""
-	}
-	if !strings.Contains(s, traceIDMark) {
-		return "there is no " + traceIDMark + " in it"
-	}
 	u, err := url.Parse(s) // rejects braces before the path
-	var parse *url.Error
 	switch {
-	case errors.As(err, &parse):
-		return parse.Err.Error() // without the URL
+	case s == "":
+	case !strings.Contains(s, traceIDMark):
+		return "there is no " + traceIDMark + " in it"
 	case err != nil:
-		return err.Error()
+		return errors.Unwrap(err).Error() // without the URL
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return "it is no absolute http or https URL"
 	}

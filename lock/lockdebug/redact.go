@@ -38,12 +38,10 @@ func (r *replacements) replace(s string) string {
 	if r.redact == nil || s == "" {
 		return s
 	}
-	out, ok := r.seen[s]
-	if !ok {
-		out = r.redact(s)
-		r.seen[s] = out
+	if _, ok := r.seen[s]; !ok {
+		r.seen[s] = r.redact(s)
 	}
-	return out
+	return r.seen[s]
 }
 
 // joined replaces the name of a Multi: names joined by commas.
