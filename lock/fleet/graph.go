@@ -241,19 +241,10 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 			continue
 		}
 		g.More = g.More || cursor != 0
-		for f := 1; f < len(fields); f += 2 {
-			list, err := waitgraph.Decode(fields[f])
-			if err != nil {
-				g.Unreadable++
-			}
-			for _, w := range list {
-				switch _, random := script.ClientOf(w.Waiter); {
-				case random != clientOf[rec.key]: // written by another program
-					g.Unreadable++
-				case !seen[w.Waiter]: // the record has a wait once for each lease that it carries
-					w.Refreshed = refreshedAt(rec.asked, rec.life.Val())
-					waits, seen[w.Waiter] = append(waits, w), true
-				}
+		for _, w := range g.decode(clientOf[rec.key], fields) {
+			if !seen[w.Waiter] { // the record has a wait once for each lease that it carries
+				w.Refreshed = refreshedAt(rec.asked, rec.life.Val())
+				waits, seen[w.Waiter] = append(waits, w), true
 			}
 		}
 	}
@@ -262,6 +253,24 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	})
 	g.More = g.More || len(waits) > MostWaits
 	return waits[:min(len(waits), MostWaits)], errs
+}
+
+// decode returns the waits in the hash of a client. It counts in g.Unreadable what that client can't have written.
+func (g *Graph) decode(client string, fields []string) (waits []waitgraph.Wait) {
+	for f := 1; f < len(fields); f += 2 {
+		list, err := waitgraph.Decode(fields[f])
+		if err != nil {
+			g.Unreadable++
+		}
+		for _, w := range list {
+			if _, random := script.ClientOf(w.Waiter); random == client {
+				waits = append(waits, w)
+			} else { // written by another program
+				g.Unreadable++
+			}
+		}
+	}
+	return waits
 }
 
 // waitingClients returns the clients with long waits: the random digits in their owners. It sets g.Time and g.More.
@@ -344,7 +353,8 @@ func (g *Graph) Filter(pattern string) (Graph, error) {
 		}
 	}
 	out := *g
-	out.Waits, out.Locks, out.Cycles = nil, nil, nil
+	out.Waits, out.Cycles = nil, nil
+	out.Locks = slices.DeleteFunc(slices.Clone(g.Locks), func(l Lock) bool { return !names[l.Name] })
 	now := map[int]int{} // index in g.Waits -> index in out.Waits
 	for i, w := range g.Waits {
 		if waits[i] {
@@ -352,18 +362,13 @@ func (g *Graph) Filter(pattern string) (Graph, error) {
 			out.Waits = append(out.Waits, w)
 		}
 	}
-	for _, l := range g.Locks {
-		if names[l.Name] {
-			out.Locks = append(out.Locks, l)
-		}
-	}
 	for _, c := range g.Cycles {
 		if waits[c[0].Wait] {
-			moved := slices.Clone(c)
-			for i := range moved {
-				moved[i].Wait = now[c[i].Wait]
+			c = slices.Clone(c)
+			for i := range c {
+				c[i].Wait = now[c[i].Wait]
 			}
-			out.Cycles = append(out.Cycles, moved)
+			out.Cycles = append(out.Cycles, c)
 		}
 	}
 	return out, nil

@@ -35,19 +35,19 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	waits = slices.DeleteFunc(slices.Clone(waits), func(w waitgraph.Wait) bool { // it has got the lock
 		return slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter })
 	})
-	known := map[string]bool{} // the waiters so far: their owners, and the random digits of their clients
+	// The waiters so far, and waits: their owners, and the random digits of their clients.
+	known, lasting := map[string]bool{}, map[string]bool{}
 	for _, w := range l.Waiters {
 		_, client := script.ClientOf(w.Owner)
 		known[w.Owner], known[client] = true, true
 	}
-	lasting, clients := map[string]bool{}, map[string]bool{}
-	unknown := 0 // how many waiters without a known client are assumed to be of clients
+	unknown := 0 // how many waiters without a known client are assumed to be of the clients of waits
 	for _, w := range waits {
 		_, client := script.ClientOf(w.Waiter)
-		if !known[client] && !clients[client] {
+		if !known[client] && !lasting[client] {
 			unknown++
 		}
-		lasting[w.Waiter], clients[client] = true, true
+		lasting[w.Waiter], lasting[client] = true, true
 	}
 	before := len(l.Waiters)
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
@@ -56,13 +56,12 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 			return unknown >= 0
 		}
 		_, client := script.ClientOf(w.Owner)
-		return l.Kind == Mutex && clients[client] && !lasting[w.Owner]
+		return l.Kind == Mutex && lasting[client] && !lasting[w.Owner]
 	})
 	l.Waiting -= before - len(l.Waiters)
 	for _, w := range waits {
 		if !known[w.Waiter] {
-			l.Waiting++
-			l.Waiters = append(l.Waiters, waiterOf(w.Waiter, w.Traceparent, w.Since))
+			l.addWaiter(w.Waiter, w.Traceparent, w.Since)
 		}
 	}
 	l.sortWaiters()

@@ -61,8 +61,7 @@ func (b *batch) readListening(ctx context.Context, one *reading, entries []redis
 		for i, z := range entries {
 			if !gone(listening, channels[i]) {
 				owner, traceparent := script.ParseEntry(z.Member.(string))
-				one.Waiters = append(one.Waiters, waiterOf(owner, traceparent, time.UnixMicro(int64(z.Score))))
-				one.Waiting++
+				one.addWaiter(owner, traceparent, time.UnixMicro(int64(z.Score)))
 			}
 		}
 	})
@@ -85,17 +84,16 @@ func gone(listening []*redis.MapStringIntCmd, channel string) bool {
 // readWriters reads the writers that wait for an RW. A writer whose place has ended doesn't count: see rw.lua.
 func (b *batch) readWriters(ctx context.Context, one *reading) {
 	key, after := script.WritersKey(one.Key), "("+strconv.FormatInt(b.now.UnixMilli(), 10)
-	size, owners := b.pipe.ZCount(ctx, key, after, "+inf"), b.pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{
-		Min: after, Max: "+inf", Count: Most,
-	})
+	size := b.pipe.ZCount(ctx, key, after, "+inf")
+	owners := b.pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: Most})
 	b.then(func() {
 		if otherType(size.Err()) || one.failed(size, owners) {
 			return
 		}
-		one.Waiting += int(size.Val())
+		one.Waiting += max(int(size.Val())-len(owners.Val()), 0)
 		for _, owner := range owners.Val() {
 			one.Kind = RW
-			one.Waiters = append(one.Waiters, waiterOf(owner, "", time.Time{}))
+			one.addWaiter(owner, "", time.Time{})
 		}
 	})
 }
@@ -106,30 +104,23 @@ func (b *batch) readQueue(ctx context.Context, one *reading) {
 	key := script.QueueKey(one.Key)
 	size, owners := b.pipe.LLen(ctx, key), b.pipe.LRange(ctx, key, 0, mostRead-1)
 	b.then(func() {
-		if !otherType(size.Err()) && !one.failed(size, owners) && len(owners.Val()) > 0 {
-			one.Waiting += max(int(size.Val())-mostRead, 0)
-			b.readDeadlines(ctx, one, owners.Val())
-		}
-	})
-}
-
-// readDeadlines adds the waiters of a queue that aren't dead.
-func (b *batch) readDeadlines(ctx context.Context, one *reading, owners []string) {
-	ours := b.pipe.ZMScore(ctx, script.QueueAliveKey(one.Key), owners...) // deadlines, ms; 0: none
-	redissons := b.pipe.ZMScore(ctx, script.QueueTimeoutsKey(one.Key), owners...)
-	b.then(func() {
-		if one.failed(ours, redissons) {
+		if otherType(size.Err()) || one.failed(size, owners) || len(owners.Val()) == 0 {
 			return
 		}
-		for i, owner := range owners {
-			if cmp.Or(ours.Val()[i], redissons.Val()[i]) > float64(b.now.UnixMilli()) {
-				one.Kind = Fair
-				one.Waiting++
-				if len(one.Waiters) < Most {
-					one.Waiters = append(one.Waiters, waiterOf(owner, "", time.Time{}))
+		one.Waiting += max(int(size.Val())-mostRead, 0)
+		ours := b.pipe.ZMScore(ctx, script.QueueAliveKey(one.Key), owners.Val()...) // deadlines, ms; 0: none
+		redissons := b.pipe.ZMScore(ctx, script.QueueTimeoutsKey(one.Key), owners.Val()...)
+		b.then(func() {
+			if one.failed(ours, redissons) {
+				return
+			}
+			for i, owner := range owners.Val() {
+				if cmp.Or(ours.Val()[i], redissons.Val()[i]) > float64(b.now.UnixMilli()) {
+					one.Kind = Fair
+					one.addWaiter(owner, "", time.Time{})
 				}
 			}
-		}
+		})
 	})
 }
 
@@ -139,9 +130,10 @@ func (l *Lock) sortWaiters() {
 	l.Waiters = l.Waiters[:min(len(l.Waiters), Most)]
 }
 
-func waiterOf(owner, traceparent string, since time.Time) Waiter {
+func (l *Lock) addWaiter(owner, traceparent string, since time.Time) {
 	w := Waiter{Owner: owner, ClientID: script.ClientIDOf(owner), Since: since}
 	w.Redisson = w.ClientID == "" && script.IsOwner(owner)
 	w.TraceID, w.SpanID = parseTrace(traceparent)
-	return w
+	l.Waiters = append(l.Waiters, w)
+	l.Waiting++
 }
