@@ -420,6 +420,40 @@ func TestWaitersInTheWaitGraph(t *testing.T) {
 	}
 }
 
+// An entry that says only a client's tag may be of any client. It counts as that of a client in the wait graph which has no entry with its owner.
+func TestWaiterOfAnUnknownClient(t *testing.T) {
+	onFake(t, func(t *testing.T, r *rig) {
+		set := "lockdog_wait:{" + r.prefix + "job}"
+		forgetOwner := func(client string) {
+			for _, z := range r.rdb.ZRangeWithScores(t.Context(), set, 0, -1).Val() {
+				member := z.Member.(string)
+				if tag, owner, _ := strings.Cut(member, " "); strings.Contains(owner, client) {
+					must(t, r.rdb.ZRem(t.Context(), set, member).Err())
+					must(t, r.rdb.ZAdd(t.Context(), set, redis.Z{Score: z.Score, Member: tag}).Err())
+				}
+			}
+		}
+		wantClients := func(what string) {
+			t.Helper()
+			var got []string
+			for _, w := range r.wantLock("job", "mutex, held 1, waiting 2, available 0").Waiters {
+				got = append(got, w.ClientID)
+			}
+			if slices.Sort(got); !slices.Equal(got, []string{"", "seen"}) {
+				t.Errorf("%s: %q", what, got)
+			}
+		}
+		r.take(r.client("holder").Mutex("job"))
+		r.wait(t.Context(), r.client("unseen", lock.WithWaitGraph(0)).Mutex("job"))
+		r.wait(t.Context(), r.client("seen", lock.WithWaitGraph(100*time.Millisecond)).Mutex("job"))
+		time.Sleep(300 * time.Millisecond)
+		forgetOwner("unseen")
+		wantClients("one entry has an owner")
+		forgetOwner("seen")
+		wantClients("no entry has an owner")
+	})
+}
+
 // A lease may be longer than a Duration: then the longest is shown.
 func TestHugeTimes(t *testing.T) {
 	t.Parallel()
