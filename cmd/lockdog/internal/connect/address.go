@@ -1,9 +1,10 @@
 package connect
 
 import (
+	"cmp"
 	"crypto/tls"
-	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -20,22 +21,19 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	case !ok && strings.HasPrefix(text, "/"):
 		return &redis.UniversalOptions{Addrs: []string{text}}, false, nil
 	case !ok && (strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~") || strings.HasSuffix(text, ".sock")):
-		return nil, false, fmt.Errorf("%w: the path of a Unix socket must begin with /, as in /run/redis.sock",
-			ErrUsage)
+		return nil, false, usagef("the path of a Unix socket must begin with /, as in /run/redis.sock")
 	case !ok:
 		scheme, rest = "redis", text
 	case scheme != "redis" && scheme != "rediss" && scheme != "unix":
-		return nil, false, fmt.Errorf("%w: the address begins with none of redis://, rediss:// and unix://", ErrUsage)
+		return nil, false, usagef("the address begins with none of redis://, rediss:// and unix://")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
-	authority, path := rest, ""
-	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-		authority, path = rest[:slash], rest[slash:]
-	}
+	authority, _, _ := strings.Cut(rest, "/")
+	path := rest[len(authority):]
 	if strings.Contains(path+query, "@") || strings.Contains(rest+query, "#") {
-		return nil, false, fmt.Errorf(
-			"%w: the address has a character at a wrong place; in a password write / ? # @ %% as %%2F %%3F %%23 %%40 %%25, or put the password into $%s",
-			ErrUsage, EnvPassword)
+		return nil, false, usagef(
+			"the address has a character at a wrong place; in a password write / ? # @ %% as %%2F %%3F %%23 %%40 %%25, or put the password into $%s",
+			EnvPassword)
 	}
 	o = &redis.UniversalOptions{}
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
@@ -46,7 +44,7 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 		o.Username, err1 = url.PathUnescape(user)
 		o.Password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil {
-			return nil, false, fmt.Errorf("%w: in the user and the password of an address write %% as %%25", ErrUsage)
+			return nil, false, usagef("in the user and the password of an address write %% as %%25")
 		}
 	}
 	if o.DB, o.TLSConfig, err = parseOptions(scheme, query); err != nil {
@@ -54,8 +52,7 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	}
 	if scheme == "unix" {
 		if authority != "" || len(path) < 2 {
-			return nil, false, fmt.Errorf(
-				"%w: the address of a Unix socket must be unix:// and a path that begins with /", ErrUsage)
+			return nil, false, usagef("the address of a Unix socket must be unix:// and a path that begins with /")
 		}
 		o.Addrs = []string{path}
 		return o, withPassword, nil
@@ -69,8 +66,7 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	}
 	if path = strings.TrimPrefix(path, "/"); path != "" {
 		if o.DB, err = strconv.Atoi(path); err != nil || o.DB < 0 {
-			return nil, false, fmt.Errorf(
-				"%w: what follows the host in the address must be the number of a database, such as /2", ErrUsage)
+			return nil, false, usagef("what follows the host in the address must be the number of a database, such as /2")
 		}
 	}
 	return o, withPassword, nil
@@ -85,8 +81,7 @@ func parseOptions(scheme, query string) (db int, cfg *tls.Config, err error) {
 	}
 	one, err := redis.ParseURL(base + query)
 	if err != nil || one.DB < 0 {
-		return 0, nil, fmt.Errorf("%w: what follows ? in the address is nothing that go-redis knows, such as db=2",
-			ErrUsage)
+		return 0, nil, usagef("what follows ? in the address is nothing that go-redis knows, such as db=2")
 	}
 	if one.TLSConfig != nil {
 		one.TLSConfig.ServerName = "" // not 127.0.0.1: go-redis takes the name of each node
@@ -104,21 +99,16 @@ func hostPort(text string, alone bool) (string, error) {
 			host = strings.TrimSuffix(inner, "]")
 		}
 	}
-	if port == "" {
-		port = "6379"
-	}
+	port = cmp.Or(port, "6379")
 	if host == "" && (alone || strings.HasPrefix(text, ":")) {
 		host = "127.0.0.1"
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 || strings.Contains(host, ":") && net.ParseIP(zoneless(host)) == nil ||
-		strings.ContainsAny(host, "[] \t\n") || host == "" {
-		return "", fmt.Errorf("%w: an address in the list of hosts isn't host, host:port, or [IPv6]:port", ErrUsage)
+	if strings.Contains(host, ":") && err == nil {
+		_, err = netip.ParseAddr(host) // IPv6, perhaps with a zone
+	}
+	if err != nil || n == 0 || host == "" || strings.ContainsAny(host, "[] \t\n") {
+		return "", usagef("an address in the list of hosts isn't host, host:port, or [IPv6]:port")
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-func zoneless(host string) string {
-	host, _, _ = strings.Cut(host, "%")
-	return host
 }

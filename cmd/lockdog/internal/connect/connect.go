@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,6 +35,11 @@ const defaultURL = "redis://127.0.0.1:6379"
 // ErrUsage is matched by the error for an invalid address or setting. Some are found only after asking the server.
 var ErrUsage = errors.New("bad address or setting")
 
+// usagef returns an error that matches ErrUsage.
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
+}
+
 // ErrConnect is matched by the error for a server that can't be reached or refuses the user.
 var ErrConnect = errors.New("no connection")
 
@@ -52,8 +58,7 @@ type Flags struct {
 	Prefix        string
 	Timeout       time.Duration
 
-	Sent *Sent // counts the commands sent; nil: they aren't counted
-	Once bool  // don't retry calls, so that a call to a silent server fails after Timeout
+	Once bool // don't retry calls, so that a call to a silent server fails after Timeout
 
 	set *pflag.FlagSet
 }
@@ -93,10 +98,9 @@ const (
 // Server is a connected client.
 type Server struct {
 	redis.UniversalClient
-	Mode    string // Single, Cluster, or Sentinel
-	Addr    string // without credentials
-	Prefix  string // key prefix
-	Options *redis.UniversalOptions
+	Mode   string // Single, Cluster, or Sentinel
+	Addr   string // without credentials
+	Prefix string // key prefix
 }
 
 // Open connects, after finding out the mode of the servers.
@@ -108,7 +112,7 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(o.Addrs)+1)*f.Timeout)
 	defer cancel()
-	s := &Server{Addr: strings.Join(o.Addrs, ","), Prefix: f.Prefix, Options: o}
+	s := &Server{Addr: strings.Join(o.Addrs, ","), Prefix: f.Prefix}
 	refused := func(err error) error {
 		if parent.Err() != nil {
 			return fmt.Errorf("%w to %s: %w", ErrConnect, s.Addr, parent.Err())
@@ -119,9 +123,8 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 		return nil, refused(err)
 	}
 	if s.Mode != Sentinel && f.SentinelName != "" {
-		return nil, fmt.Errorf(
-			"%w: --sentinel-master %s: %s is no Sentinel; give the address of one, or leave the flag out",
-			ErrUsage, f.SentinelName, s.Addr)
+		return nil, usagef("--sentinel-master %s: %s is no Sentinel; give the address of one, or leave the flag out",
+			f.SentinelName, s.Addr)
 	}
 	switch s.Mode {
 	case Sentinel:
@@ -134,17 +137,12 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	case Cluster:
 		o.IsClusterMode = true
 		if o.DB != 0 {
-			return nil, fmt.Errorf("%w: %s is a Cluster, which has no database but 0: leave out database %d",
-				ErrUsage, s.Addr, o.DB)
+			return nil, usagef("%s is a Cluster, which has no database but 0: leave out database %d", s.Addr, o.DB)
 		}
 	default:
 		if len(o.Addrs) > 1 {
-			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone",
-				ErrUsage, s.Addr)
+			return nil, usagef("of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone", s.Addr)
 		}
-	}
-	if f.Sent != nil {
-		f.Sent.count(o)
 	}
 	s.UniversalClient = redis.NewUniversalClient(o)
 	defer closeWhenDone(parent, s)()
@@ -169,31 +167,24 @@ func mayNotPing(err error) bool {
 // options returns the client's options, except those that depend on the mode.
 func (f *Flags) options() (*redis.UniversalOptions, error) {
 	if f.Timeout <= 0 {
-		return nil, fmt.Errorf("%w: --timeout %v: must be more than 0", ErrUsage, f.Timeout)
+		return nil, usagef("--timeout %v: must be more than 0", f.Timeout)
 	}
-	text, fromFlag := f.URL, true
-	if text == "" {
-		text, fromFlag = os.Getenv(EnvURL), false
-	}
-	if text == "" {
-		text = defaultURL
-	}
-	o, withPassword, err := parse(text)
+	o, withPassword, err := parse(cmp.Or(f.URL, os.Getenv(EnvURL), defaultURL))
 	if err != nil {
 		return nil, err
 	}
-	if withPassword && fromFlag {
-		return nil, fmt.Errorf(
-			"%w: -u has a password, which every user of this machine can read in the list of processes: put the URL into $%s, "+
-				"or the password into $%s or a file for --password-file", ErrUsage, EnvURL, EnvPassword)
+	if withPassword && f.URL != "" {
+		return nil, usagef(
+			"-u has a password, which every user of this machine can read in the list of processes: put the URL into $%s, "+
+				"or the password into $%s or a file for --password-file", EnvURL, EnvPassword)
 	}
 	if err := f.credentials(o); err != nil {
 		return nil, err
 	}
 	if f.DB < 0 {
-		return nil, fmt.Errorf("%w: --db %d: must be 0 or more", ErrUsage, f.DB)
+		return nil, usagef("--db %d: must be 0 or more", f.DB)
 	}
-	if f.DB != 0 || f.set != nil && f.set.Changed("db") {
+	if f.set.Changed("db") {
 		o.DB = f.DB
 	}
 	if o.TLSConfig, err = f.tls(o.TLSConfig); err != nil {
@@ -210,21 +201,16 @@ func (f *Flags) options() (*redis.UniversalOptions, error) {
 
 // credentials sets the user, and its password from the variable or the file.
 func (f *Flags) credentials(o *redis.UniversalOptions) error {
-	if f.User != "" {
-		o.Username = f.User
-	}
-	if p := os.Getenv(EnvPassword); p != "" {
-		o.Password = p
-	}
+	o.Username = cmp.Or(f.User, o.Username)
+	o.Password = cmp.Or(os.Getenv(EnvPassword), o.Password)
 	if f.PasswordFile != "" {
 		text, err := os.ReadFile(f.PasswordFile)
 		if err != nil {
-			return fmt.Errorf("%w: --password-file: %w", ErrUsage, err)
+			return usagef("--password-file: %w", err)
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
 		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
-			return fmt.Errorf("%w: --password-file %s: its first line is empty, and should be the password",
-				ErrUsage, f.PasswordFile)
+			return usagef("--password-file %s: its first line is empty, and should be the password", f.PasswordFile)
 		}
 	}
 	if o.Username != "" && o.Password == "" {
@@ -232,7 +218,7 @@ func (f *Flags) credentials(o *redis.UniversalOptions) error {
 		if f.User != "" {
 			user = fmt.Sprintf("--user %q", f.User)
 		}
-		return fmt.Errorf("%w: %s has no password: set $%s, or give --password-file", ErrUsage, user, EnvPassword)
+		return usagef("%s has no password: set $%s, or give --password-file", user, EnvPassword)
 	}
 	return nil
 }
@@ -241,36 +227,30 @@ func (f *Flags) credentials(o *redis.UniversalOptions) error {
 func (f *Flags) tls(given *tls.Config) (*tls.Config, error) {
 	if given == nil && !f.TLS {
 		if f.CACert != "" || f.Cert != "" || f.Key != "" || f.ServerName != "" || f.Insecure {
-			return nil, fmt.Errorf(
-				"%w: --cacert, --cert, --key, --sni and --insecure need --tls or an address with rediss://", ErrUsage)
+			return nil, usagef("--cacert, --cert, --key, --sni and --insecure need --tls or an address with rediss://")
 		}
 		return nil, nil //nolint:nilnil // nil is how go-redis says that there is no TLS
 	}
-	cfg := given
-	if cfg == nil {
-		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
+	cfg := cmp.Or(given, &tls.Config{MinVersion: tls.VersionTLS12})
 	cfg.InsecureSkipVerify = cfg.InsecureSkipVerify || f.Insecure
-	if f.ServerName != "" {
-		cfg.ServerName = f.ServerName
-	}
+	cfg.ServerName = cmp.Or(f.ServerName, cfg.ServerName)
 	if f.CACert != "" {
 		pem, err := os.ReadFile(f.CACert)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --cacert: %w", ErrUsage, err)
+			return nil, usagef("--cacert: %w", err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: --cacert %s has no certificate", ErrUsage, f.CACert)
+			return nil, usagef("--cacert %s has no certificate", f.CACert)
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		return nil, fmt.Errorf("%w: --cert and --key go together", ErrUsage)
+		return nil, usagef("--cert and --key go together")
 	}
 	if f.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --cert, --key: %w", ErrUsage, err)
+			return nil, usagef("--cert, --key: %w", err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
@@ -307,36 +287,36 @@ func (f *Flags) withAdvice(err error, o *redis.UniversalOptions) error {
 	var alert *net.OpError // of TLS
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
+	user := cmp.Or(o.Username, "default")
+	advice := ""
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		return fmt.Errorf(
-			"%w: user %s is known, but lacks this right: add it with ACL SETUSER, or choose another with --user",
-			err, userName(o.Username))
+		advice = "user " + user + " is known, but lacks this right: add it with ACL SETUSER, or choose another with --user"
 	case isAuth(err) && o.Password == "":
-		return fmt.Errorf("%w: set $%s, or give --password-file, and --user for an ACL user", err, EnvPassword)
+		advice = "set $" + EnvPassword + ", or give --password-file, and --user for an ACL user"
 	case isAuth(err):
-		return fmt.Errorf("%w: check the user (%s) and the password ($%s, $%s or --password-file)",
-			err, userName(o.Username), EnvPassword, EnvURL)
+		advice = "check the user (" + user + ") and the password ($" + EnvPassword + ", $" + EnvURL + " or --password-file)"
 	case errors.As(err, &noTLS):
-		return fmt.Errorf("%w: the server speaks no TLS there: choose its TLS port, or redis:// without --tls", err)
+		advice = "the server speaks no TLS there: choose its TLS port, or redis:// without --tls"
 	case errors.As(err, &authority):
-		return fmt.Errorf("%w: give the file of the CA that signed the server's certificate as --cacert", err)
+		advice = "give the file of the CA that signed the server's certificate as --cacert"
 	case errors.As(err, &hostname):
-		return fmt.Errorf("%w: give a name in the server's certificate as --sni", err)
+		advice = "give a name in the server's certificate as --sni"
 	case o.TLSConfig == nil && hungUp(err):
-		return fmt.Errorf("%w: the server hung up; if it wants TLS, use rediss:// or --tls", err)
+		advice = "the server hung up; if it wants TLS, use rediss:// or --tls"
 	case o.TLSConfig != nil && len(o.TLSConfig.Certificates) == 0 &&
 		(hungUp(err) || errors.As(err, &alert) && alert.Op == "remote error"):
-		return fmt.Errorf("%w: the server hung up; if it wants a client certificate, give --cert and --key", err)
+		advice = "the server hung up; if it wants a client certificate, give --cert and --key"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		err = fmt.Errorf("no answer within --timeout %v: %w", f.Timeout, err)
 		if o.TLSConfig != nil {
-			return fmt.Errorf(
-				"no answer within --timeout %v: %w: if the server speaks no TLS there, choose its TLS port, or redis:// without --tls",
-				f.Timeout, err)
+			advice = "if the server speaks no TLS there, choose its TLS port, or redis:// without --tls"
 		}
-		return fmt.Errorf("no answer within --timeout %v: %w", f.Timeout, err)
 	}
-	return err
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, advice)
 }
 
 // hungUp reports whether the server closed the connection.
@@ -344,39 +324,34 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-func userName(name string) string {
-	if name == "" {
-		return "default"
-	}
-	return name
-}
-
-func modeOf(ctx context.Context, o *redis.UniversalOptions, addr, user, password string) (string, error) {
+// optionsFor returns the options for asking one of the servers what it is: in RESP2, without retries.
+func optionsFor(o *redis.UniversalOptions, addr, user, password string) *redis.Options {
 	network := "tcp"
 	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
-	rdb := redis.NewClient(&redis.Options{
+	return &redis.Options{
 		Network: network, Addr: addr, Username: user, Password: password, TLSConfig: o.TLSConfig,
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
 		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		ContextTimeoutEnabled: true, DialerRetries: 1,
-	})
+	}
+}
+
+func modeOf(ctx context.Context, o *redis.UniversalOptions, addr, user, password string) (string, error) {
+	rdb := redis.NewClient(optionsFor(o, addr, user, password))
 	defer func() { _ = rdb.Close() }()
 	defer closeWhenDone(ctx, rdb)()
-	reply, err := rdb.Do(ctx, "hello", "2").Slice()
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", "2")
+	err := rdb.Process(ctx, hello)
+	if redis.HasErrorPrefix(err, "unknown command") { // a server before Redis 6, or a proxy
+		return Single, rdb.Ping(ctx).Err()
+	}
 	if err != nil {
-		if isUnknownCommand(err) { // a server before Redis 6, or a proxy
-			return Single, rdb.Ping(ctx).Err()
-		}
 		return "", err
 	}
-	for i := 0; i+1 < len(reply); i += 2 {
-		if reply[i] == "mode" {
-			if mode, ok := reply[i+1].(string); ok && slices.Contains([]string{Cluster, Sentinel}, mode) {
-				return mode, nil
-			}
-		}
+	if mode := hello.Val()["mode"]; mode == Cluster || mode == Sentinel {
+		return mode.(string), nil
 	}
 	return Single, nil
 }
@@ -395,16 +370,13 @@ func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (str
 		case err != nil:
 			errs = append(errs, err)
 		case len(names) == 0:
-			return "", fmt.Errorf("%w: the Sentinel at %s knows no primary", ErrUsage, addr)
+			return "", usagef("the Sentinel at %s knows no primary", addr)
 		case f.SentinelName == "" && len(names) > 1:
-			return "", fmt.Errorf(
-				"%w: the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master",
-				ErrUsage, addr, known)
+			return "", usagef("the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master", addr, known)
 		case f.SentinelName == "":
 			return names[0], nil
 		case !slices.Contains(names, f.SentinelName):
-			return "", fmt.Errorf("%w: --sentinel-master %s: the Sentinel at %s knows only %s",
-				ErrUsage, f.SentinelName, addr, known)
+			return "", usagef("--sentinel-master %s: the Sentinel at %s knows only %s", f.SentinelName, addr, known)
 		default:
 			return f.SentinelName, nil
 		}
@@ -415,33 +387,16 @@ func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (str
 	return "", errors.Join(errs...)
 }
 
-func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) ([]string, error) {
-	sentinel := redis.NewSentinelClient(&redis.Options{
-		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
-		MaxRetries: -1, PoolSize: 1,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		ContextTimeoutEnabled: true, DialerRetries: 1,
-	})
+func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) (names []string, err error) {
+	sentinel := redis.NewSentinelClient(optionsFor(o, addr, o.SentinelUsername, o.SentinelPassword))
 	defer func() { _ = sentinel.Close() }()
 	defer closeWhenDone(ctx, sentinel)()
-	list, err := sentinel.Masters(ctx).Result()
-	if err != nil {
-		return nil, err
+	primaries := redis.NewMapStringStringSliceCmd(ctx, "sentinel", "masters")
+	err = sentinel.Process(ctx, primaries)
+	for _, primary := range primaries.Val() {
+		names = append(names, primary["name"])
 	}
-	var names []string
-	for _, entry := range list {
-		switch primary := entry.(type) {
-		case []any:
-			for i := 0; i+1 < len(primary); i += 2 {
-				if primary[i] == "name" {
-					names = append(names, fmt.Sprint(primary[i+1]))
-				}
-			}
-		case map[any]any:
-			names = append(names, fmt.Sprint(primary["name"]))
-		}
-	}
-	return names, nil
+	return names, err
 }
 
 // IsDown reports whether a later call of Open may succeed with the same settings: nobody listens there or answers, or
@@ -463,8 +418,4 @@ func IsDown(err error) bool {
 func isAuth(err error) bool {
 	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") ||
 		redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")
-}
-
-func isUnknownCommand(err error) bool {
-	return redis.HasErrorPrefix(err, "ERR unknown command") || redis.HasErrorPrefix(err, "unknown command")
 }
