@@ -89,8 +89,6 @@ func askCluster(ctx context.Context, t *target) {
 	if t.server.Mode != connect.Cluster || len(t.nodes) == 0 { // without nodes, askNodes has reported that
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
 	text, err := t.nodes[0].rdb.ClusterInfo(ctx).Result()
 	t.tell("cluster", "", parseInfo(text), err)
 	text, err = t.nodes[0].rdb.ClusterNodes(ctx).Result()
@@ -137,8 +135,6 @@ type reading struct {
 
 // askClocks asks the primaries for their time, and a Cluster's replicas.
 func askClocks(ctx context.Context, t *target) {
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
 	var mu sync.Mutex
 	var all []reading
 	read := func(ctx context.Context, rdb *redis.Client, name string) error {

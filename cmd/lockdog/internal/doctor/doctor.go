@@ -6,7 +6,7 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"crypto/rand"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
-	"github.com/lockdog/lockdog/cmd/lockdog/internal/probe"
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
@@ -72,33 +71,35 @@ type target struct {
 	server *connect.Server
 	opts   Options
 	nodes  []node   // that answer
-	name   string   // of the probe lock
-	key    string   // of the probe lock: key prefix and name
-	names  int      // how many names fresh has tried
+	key    string   // of a probe lock: key prefix and name
 	keys   []string // to delete at the end
 
 	mu      sync.Mutex // guards answers, and in askNodes nodes
 	answers []answer
 }
 
-// questions are asked one after another.
+// questions are asked one after another, before askLocks. Each has Options.Timeout.
 var questions = []func(ctx context.Context, t *target){
 	askNodes, askCluster, askClocks, perNode(askInfo), perNode(askLatency), perNode(askScripts),
-	perNode(askPubSub), perNode(askProxy), perNode(askRights), askLocks,
+	perNode(askPubSub), perNode(askProxy), perNode(askRights),
 }
 
 // Run asks all questions, and judges the answers. The worst findings come first. The error is ctx.Err().
 func Run(ctx context.Context, server *connect.Server, opts Options) ([]Finding, error) {
-	name := probe.Name(server.Prefix, opts.Name, "lockdog-doctor")
-	key := server.Prefix + name
-	t := &target{server: server, opts: opts, name: name, key: key, keys: []string{key, key + ":text", key + ":none"}}
+	t := &target{server: server, opts: opts}
+	t.key = server.Prefix + t.fresh()
+	t.keys = append(t.keys, t.key+":text", t.key+":none")
 	defer t.cleanUp(ctx)
 	for _, ask := range questions {
-		if ask(ctx, t); ctx.Err() != nil {
+		asking, cancel := context.WithTimeout(ctx, opts.Timeout)
+		ask(asking, t)
+		cancel()
+		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}
-	return judge(t.answers), nil
+	askLocks(ctx, t)
+	return judge(t.answers), ctx.Err()
 }
 
 func (t *target) tell(about, node string, f facts, err error) {
@@ -113,8 +114,6 @@ func (t *target) tell(about, node string, f facts, err error) {
 // perNode returns a question that asks all nodes concurrently.
 func perNode(ask func(ctx context.Context, t *target, n node)) func(context.Context, *target) {
 	return func(ctx context.Context, t *target) {
-		ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-		defer cancel()
 		var all sync.WaitGroup
 		for _, n := range t.nodes {
 			all.Go(func() { ask(ctx, t, n) })
@@ -127,13 +126,9 @@ func perNode(ask func(ctx context.Context, t *target, n node)) func(context.Cont
 func askNodes(ctx context.Context, t *target) {
 	cluster, ok := t.server.UniversalClient.(*redis.ClusterClient)
 	if !ok {
-		if rdb, ok := t.server.UniversalClient.(*redis.Client); ok {
-			t.nodes = []node{{"", rdb}}
-		}
+		t.nodes = []node{{"", t.server.UniversalClient.(*redis.Client)}}
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
 		n := node{rdb.Options().Addr, rdb}
 		if err := rdb.Ping(ctx).Err(); err != nil && !refused(err) {
@@ -151,12 +146,16 @@ func askNodes(ctx context.Context, t *target) {
 	slices.SortFunc(t.nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
 }
 
-// fresh returns a new name in the slot of the probe lock. Its keys are deleted at the end.
+// fresh returns a name that no program uses. It begins with Options.Name. All names with the same beginning are in one
+// slot, and so share one token counter: any number of runs leaves only one. Its keys are deleted at the end.
 func (t *target) fresh() string {
-	for {
-		t.names++
-		name := fmt.Sprintf("%s-%d", t.name, t.names)
-		if key := t.server.Prefix + name; hashslot.Of(key) == hashslot.Of(t.key) {
+	base := "lockdog-doctor"
+	if t.opts.Name != "" {
+		base = t.opts.Name + ":" + base
+	}
+	for slot := hashslot.Of(t.server.Prefix + base); ; {
+		name := base + "-" + strings.ToLower(rand.Text()[:10])
+		if key := t.server.Prefix + name; hashslot.Of(key) == slot {
 			t.keys = append(t.keys, key, "lockdog_wait:"+tagged(key), tagged(key)+":timeout")
 			return name
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
@@ -150,7 +151,7 @@ func TestDoctorTriesEachCommand(t *testing.T) {
 	t.Parallel()
 	for _, row := range rules {
 		for _, rule := range row.Rules() {
-			if command, ok := strings.CutPrefix(rule, "+"); ok && tries[command] == "" && !strings.HasSuffix(command, "subscribe") {
+			if len(callsFor(rule)) == 0 && !strings.HasSuffix(rule, "subscribe") {
 				t.Errorf("nothing tries %s", rule)
 			}
 		}
@@ -172,5 +173,21 @@ func TestDoctorSpellsRules(t *testing.T) {
 		if spelled, place := target.spell(c.rule, c.prefix+"job"), target.place(c.rule); spelled != c.spelled || place != c.place {
 			t.Errorf("%q, %s: %s and %s, want %s and %s", c.prefix, c.rule, spelled, place, c.spelled, c.place)
 		}
+	}
+}
+
+// Names of tries stay in one slot, so that runs leave one token counter.
+func TestDoctorNames(t *testing.T) {
+	t.Parallel()
+	if got := hashslot.Of("123456789"); got != 12739 {
+		t.Errorf("slot %d, want 12739, as the Cluster specification has it", got)
+	}
+	if hashslot.Of("a{b}c") != hashslot.Of("b") || hashslot.Of("a{}c") == hashslot.Of("") {
+		t.Error("hash tags")
+	}
+	one := &target{server: &connect.Server{Prefix: "p:"}, opts: Options{Name: "job"}}
+	a, b := one.fresh(), one.fresh()
+	if a == b || hashslot.Of("p:"+a) != hashslot.Of("p:"+b) || !strings.HasPrefix(a, "job:lockdog-doctor-") {
+		t.Errorf("%q and %q", a, b)
 	}
 }

@@ -71,7 +71,7 @@ func askLocks(ctx context.Context, t *target) {
 	}
 	defer t.close(ctx, c)
 	for _, a := range attempts {
-		if a.id != "renewal" && a.id != "waiting" && !t.chosen(a.id) {
+		if !t.chosen(a.id) {
 			continue
 		}
 		timeout := t.opts.Timeout

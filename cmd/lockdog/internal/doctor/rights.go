@@ -29,10 +29,10 @@ func Kinds() (ids []string) {
 // uses reports whether the service uses a kind, according to the user.
 func (t *target) uses(id string) bool { return slices.Contains(t.opts.Kinds, id) }
 
-// chosen reports whether to check a row of the rules.
+// chosen reports whether to check a row of the rules, or to make an attempt.
 func (t *target) chosen(id string) bool {
 	switch id {
-	case acl.Mutex.ID, acl.OneOfSeveral, acl.WaitGraph: // on by default in every program
+	case acl.Mutex.ID, acl.OneOfSeveral, acl.WaitGraph, "renewal", "waiting": // on by default in every program
 		return true
 	case acl.OnCluster:
 		return t.server.Mode == connect.Cluster
@@ -48,35 +48,31 @@ func (t *target) rows() []acl.Row {
 }
 
 // slow has those rules of a Mutex without which it works, but waits longer.
-var slow = map[string]bool{
-	"+publish": true, "+pubsub|numsub": true, "&redisson_lock__channel:*": true, "&lockdog:control:*": true,
-	"+subscribe": true, "+unsubscribe": true,
-	"+ping": true,
+var slow = strings.Fields(
+	"+publish +pubsub|numsub &redisson_lock__channel:* &lockdog:control:* +subscribe +unsubscribe +ping")
+
+// calls try the rights for their commands. K is a key that holds a text, N a key that doesn't exist, C a channel. Redis
+// checks rights before everything but the number of arguments. So most calls are made to fail, or to find nothing.
+var calls = []string{
+	"evalsha 0000000000000000000000000000000000000000 0", "eval return(1) 0", "ping", "time", "wait 0 1", "client id",
+	"client tracking off", "cluster slots", "hgetall N", "hexists N f", "hmget N f", "hset N f v odd", "hdel N f",
+	"hget N f", "hscan N 0", "hlen N", "hkeys N", "pttl N", "pexpire N 1000", "pexpireat N 1", "persist N", "exists N",
+	"del N", "set K x px 10000", "get N", "incr K", "incrby K 1", "decr K", "decrby K 1", "publish C 0", "spublish C 0",
+	"pubsub numsub C", "pubsub shardnumsub C", "zadd N notanumber m", "zcard N", "zrange N 0 -1", "zrem N m",
+	"zscore N m", "zmscore N m", "zcount N 0 1", "zrangebyscore N 0 1", "zremrangebyscore N 0 0", "lindex N 0",
+	"lrange N 0 0", "lrem N 0 m", "rpush K m",
 }
 
-// tries has the calls that try a right, by command. Those for "~" and "&" try a rule about keys or channels, with a key
-// or a channel P that it allows. K is a key that holds a text, N a key that doesn't exist, C a channel. Redis checks
-// rights before everything but the number of arguments. So most calls are made to fail, or to find nothing.
-var tries = map[string]string{
-	"~": "pttl P; hdel P lockdog-doctor", "&": "publish P 0",
-	"evalsha": "evalsha 0000000000000000000000000000000000000000 0",
-	"eval":    "eval return(1) 0", "ping": "ping", "time": "time", "hgetall": "hgetall N", "hexists": "hexists N f",
-	"hmget": "hmget N f",
-	"hset":  "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000",
-	"pexpireat": "pexpireat N 1",
-	"set":       "set K x px 10000", "exists": "exists N", "del": "del N",
-	"publish":       "publish C 0",
-	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1",
-	"zrem":   "zrem N m",
-	"zscore": "zscore N m", "lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m",
-	"rpush": "rpush K m", "zcount": "zcount N 0 1",
-	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f",
-	"hscan": "hscan N 0", "hlen": "hlen N",
-	"hkeys": "hkeys N", "zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1",
-	"decr":   "decr K",
-	"decrby": "decrby K 1", "wait": "wait 0 1", "client|id": "client id", "client|tracking": "client tracking off",
-	"zmscore":       "zmscore N m",
-	"cluster|slots": "cluster slots", "spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
+// callsFor returns the calls that try a rule. Those for keys or channels use P, one that the rule allows.
+func callsFor(rule string) []string {
+	switch rule[0] {
+	case '~':
+		return []string{"pttl P", "hdel P lockdog-doctor"}
+	case '&':
+		return []string{"publish P 0"}
+	}
+	command := strings.Replace(rule[1:], "|", " ", 1) + " "
+	return slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return !strings.HasPrefix(c+" ", command) })
 }
 
 // askRights tries the rights that docs/ACL.md lists for the chosen kinds.
@@ -96,7 +92,7 @@ func askRights(ctx context.Context, t *target, n node) {
 			if says, ok := lacks[rule]; ok {
 				missing = append(missing, t.spell(rule, t.server.Prefix+cmp.Or(t.opts.Name, "lockdog-doctor")))
 				f["says"] = cmp.Or(f["says"], says)
-				if (row.ID == acl.Mutex.ID || t.uses(row.ID)) && !slow[rule] {
+				if (row.ID == acl.Mutex.ID || t.uses(row.ID)) && !slices.Contains(slow, rule) {
 					f["needed"] = "yes"
 				}
 			}
@@ -126,9 +122,9 @@ func (t *target) lacking(ctx context.Context, rdb *redis.Client) (map[string]str
 				continue
 			}
 			words["P"] = t.place(rule)
-			for command := range strings.SplitSeq(cmp.Or(tries[rule[1:]], tries[rule[:1]]), ";") {
+			for _, call := range callsFor(rule) {
 				var args []any
-				for word := range strings.FieldsSeq(command) {
+				for word := range strings.FieldsSeq(call) {
 					args = append(args, cmp.Or(words[word], word))
 				}
 				sent[rule] = append(sent[rule], pipe.Do(ctx, args...))
