@@ -24,8 +24,7 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 them is ok.`,
 		Example: `  lockdog doctor --user app --name job                    may touch job*
   lockdog doctor --kind mutex --kind semaphore --strict   for CI`,
-		Args:              args(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, kind := range opts.Kinds {
 				if !slices.Contains(doctor.Kinds(), kind) {
@@ -71,13 +70,9 @@ var marks = map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "WARN", doctor
 // printFindings prints the findings. The worst come last, where they remain visible on a terminal, followed by the
 // number for each level. With --json it prints only the findings, the worst first.
 func (a *app) printFindings(findings []doctor.Finding) error {
-	if a.json {
-		for _, f := range findings {
-			if err := a.printJSON(f); err != nil {
-				return err
-			}
-		}
-		return nil
+	var values []any
+	for _, f := range findings {
+		values = append(values, f)
 	}
 	var out strings.Builder
 	count := make(map[doctor.Level]int)
@@ -89,7 +84,7 @@ func (a *app) printFindings(findings []doctor.Finding) error {
 			fmt.Fprintf(&out, "      means: %s\n      do:    %s\n", text.OneLine(f.Means), text.OneLine(f.Fix))
 		}
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s\n%d failed, %d warnings, %d unknown, %d ok\n",
-		&out, count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
-	return err
+	fmt.Fprintf(&out, "\n%d failed, %d warnings, %d unknown, %d ok\n",
+		count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
+	return a.print(out.String(), values...)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,35 +36,22 @@ latches, so no deadlock through them is found.
 Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Redis can't be read or not all of it.`,
 		Example: `  lockdog graph
   lockdog graph --json | jq '.cycles'`,
-		Args:              args(0, 1, "[PATTERN]"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(0, 1, "[PATTERN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := traces.check(); err != nil {
-				return err
-			}
-			pattern := ""
-			if len(args) == 1 {
-				pattern = args[0]
-			}
+			pattern := patternOf(args)
 			if _, err := (&fleet.Graph{}).Filter(pattern); err != nil { // check the pattern before asking Redis
 				return err
 			}
-			server, reader, err := a.reader(cmd.Context())
+			_, reader, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer func() { _ = server.Close() }()
 			whole, readErr := reader.Graph(cmd.Context())
 			g, err := whole.Filter(pattern)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				err = a.printJSON(traces.graph(&g))
-			} else {
-				_, err = fmt.Fprint(a.stdout, graphText(&g, time.Now(), traces))
-			}
-			if err != nil {
+			if err := a.print(graphText(&g, time.Now(), traces), traces.graph(&g)); err != nil {
 				return err
 			}
 			return a.graphResult(cmd, &g, readErr)
@@ -231,7 +219,7 @@ func (p *graphPrinter) cycle(c fleet.Cycle) {
 	for _, step := range c {
 		w := &p.g.Waits[step.Wait]
 		p.line(1, "%s holds %s and waits for %s, for %s%s", text.Owner(w.Waiter, w.ClientID, false),
-			name(step.Holds.Name), name(w.Name), text.Age(w.Since, p.now), p.trace(w))
+			name(step.Holds.Name), name(w.Name), text.Age(w.Since, p.now), p.trace(w.TraceID))
 	}
 	p.out.WriteString("\n")
 }
@@ -273,7 +261,7 @@ func (p *graphPrinter) lock(of string, depth int) {
 		if held := namesOf(w.Holds); held != "" {
 			line += ", holds " + held
 		}
-		p.line(depth+1, "%s%s", line, p.trace(w))
+		p.line(depth+1, "%s%s", line, p.trace(w.TraceID))
 		for _, name := range behind {
 			p.lock(name, depth+2)
 		}
@@ -301,26 +289,17 @@ func (p *graphPrinter) held(wait int) string {
 		line += " for " + text.Age(since, p.now)
 	}
 	if len(l.Holders) == 1 {
-		if id := l.Holders[0].TraceID; id != "" {
-			line += ", trace " + shown(id, p.traces)
-		}
+		line += p.trace(l.Holders[0].TraceID)
 	}
 	return line
 }
 
-func (p *graphPrinter) trace(w *fleet.Wait) string {
-	if w.TraceID == "" {
+// trace returns the end of a line about what happened in a trace: its address, or its id if there is no address.
+func (p *graphPrinter) trace(id string) string {
+	if id == "" {
 		return ""
 	}
-	return ", trace " + shown(w.TraceID, p.traces)
-}
-
-// shown returns the address of a trace, or its id if there is no address.
-func shown(id string, traces traceURL) string {
-	if url := traces.of(id); url != "" {
-		return url
-	}
-	return id
+	return ", trace " + cmp.Or(p.traces.of(id), id)
 }
 
 // name returns a lock's name for people: in quotes if it isn't a single word.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -36,27 +35,16 @@ it is renewed, and how many clients wait. PATTERN is one of Redis's, such as 'or
 It reads all keys of all primaries, a thousand at a time with pauses, and changes nothing. Semaphores are listed while a permit is held. Unleased semaphores
 and latches are numbers like any other in Redis: who shows one by its name. Of waiters Redis knows one per client and name, all that have lasted for a second, and none of Redisson's before a lock
 that isn't fair.`,
-		Args:              args(0, 1, "[PATTERN]"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(0, 1, "[PATTERN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{byName, byAge, byWaiting}, order) {
 				return usagef("--sort %s: must be %s, %s or %s", order, byName, byAge, byWaiting)
 			}
-			if err := traces.check(); err != nil {
-				return err
-			}
-			pattern := ""
-			if len(args) == 1 {
-				pattern = args[0]
-			}
-			server, reader, err := a.reader(cmd.Context())
+			pattern := patternOf(args)
+			_, reader, err := a.reader(cmd.Context())
 			if err != nil {
-				if hint := addressHint(pattern); hint != "" {
-					err = fmt.Errorf("%w%s", err, hint)
-				}
-				return err
+				return fmt.Errorf("%w%s", err, addressHint(pattern))
 			}
-			defer func() { _ = server.Close() }()
 			var locks []fleet.Lock
 			var errs []error
 			for l, err := range reader.Locks(cmd.Context(), pattern) {
@@ -89,11 +77,6 @@ that isn't fair.`,
 	return cmd
 }
 
-func traceFlag(cmd *cobra.Command, traces *traceURL) {
-	cmd.Flags().StringVar((*string)(traces), "trace-url", os.Getenv(envTraceURL),
-		"URL of a trace, with "+traceURLPlace+" in it; default $"+envTraceURL)
-}
-
 func sortLocks(locks []fleet.Lock, order string) {
 	slices.SortFunc(locks, func(a, b fleet.Lock) int {
 		var first int
@@ -109,12 +92,11 @@ func sortLocks(locks []fleet.Lock, order string) {
 
 func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 	if a.json {
+		var views []any
 		for _, l := range locks {
-			if err := a.printJSON(traces.view(l)); err != nil {
-				return err
-			}
+			views = append(views, traces.view(l))
 		}
-		return nil
+		return a.print("", views...)
 	}
 	if len(locks) == 0 {
 		return nil
@@ -129,6 +111,5 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 		rows.Add(text.Safe(l.Name), text.Kind(l), text.Holder(l),
 			text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
 	}
-	_, err := fmt.Fprint(a.stdout, rows.String())
-	return err
+	return a.print(rows.String())
 }

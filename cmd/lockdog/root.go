@@ -233,7 +233,7 @@ func addressHint(pattern string) string {
 }
 
 // reader connects for reading locks. A call isn't retried, waits for --timeout at most for a reply, and fails when ctx
-// ends. The caller must close the server.
+// ends: then the server is closed.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
 	a.conn.Once = true
 	server, err := a.conn.Open(ctx)
@@ -242,12 +242,11 @@ func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	reader, err := fleet.New(server.UniversalClient, server.Prefix)
-	if err != nil {
-		_ = server.Close()
-		return nil, nil, err
-	}
-	return server, reader, nil
+	return server, reader, err
 }
+
+// patternOf returns the pattern among the arguments, "" if there is none.
+func patternOf(args []string) string { return strings.Join(args, "") } // at most one
 
 // unread adds the exit code exitUnavailable to an error of a reading, unless a signal ended the reading, the pattern is
 // invalid, or the key holds no lock.
@@ -258,16 +257,21 @@ func unread(ctx context.Context, err error) error {
 	return &exitError{code: exitUnavailable, err: err}
 }
 
-// printJSON prints a value on one line. Characters that a terminal must not get raw are escaped: they can only be in
-// strings.
-func (a *app) printJSON(v any) error {
-	var line strings.Builder
-	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
+// print prints a text, or with --json the values instead, each on a line. Characters that a terminal must not get raw
+// are escaped in values: they can only be in strings.
+func (a *app) print(plain string, values ...any) error {
+	if a.json {
+		var lines strings.Builder
+		e := json.NewEncoder(&lines)
+		e.SetEscapeHTML(false)
+		for _, v := range values {
+			if err := e.Encode(v); err != nil {
+				return err
+			}
+		}
+		plain = text.EscapeJSON(lines.String())
 	}
-	_, err := io.WriteString(a.stdout, text.EscapeJSON(line.String()))
+	_, err := io.WriteString(a.stdout, plain)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -182,8 +183,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	// If nobody reads stderr any more, a write to it must fail and not end the program. Ignoring SIGPIPE would do the
 	// same, but the command would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	t := a.telemetry(ctx)
-	defer t.stop()
+	t, stop := a.telemetry(ctx)
+	defer stop()
 	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{
 		"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE"),
 	})
@@ -370,11 +371,10 @@ func (r *running) start(ctx context.Context, command []string) error {
 	carrier := propagation.MapCarrier{}
 	r.propagator.Inject(ctx, carrier)
 	cmd.Env = append(os.Environ(), "LOCKDOG_NAME="+r.lease.Name(), fmt.Sprintf("LOCKDOG_TOKEN=%d", r.lease.Token()))
-	if p := carrier["traceparent"]; p != "" {
-		cmd.Env = append(cmd.Env, "TRACEPARENT="+p)
-	}
-	if s := carrier["tracestate"]; s != "" {
-		cmd.Env = append(cmd.Env, "TRACESTATE="+s)
+	for _, name := range []string{"traceparent", "tracestate"} {
+		if value := carrier[name]; value != "" {
+			cmd.Env = append(cmd.Env, strings.ToUpper(name)+"="+value)
+		}
 	}
 	var err error
 	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit(),

@@ -17,15 +17,10 @@ import (
 // lastWords bounds how long the program waits at its end for telemetry to be sent, and for the client to close.
 const lastWords = 3 * time.Second
 
-// providers has the telemetry of a command.
-type providers struct {
-	*otelsetup.Providers
-}
-
-// telemetry starts what the OTEL_* variables ask for. If they are invalid, the command runs without telemetry: they may
-// be meant for other programs on this machine, and a job that doesn't run is worse than one without a trace. The log
-// goes to stderr, from warnings on.
-func (a *app) telemetry(ctx context.Context) *providers {
+// telemetry starts what the OTEL_* variables ask for. stop sends the remaining telemetry. If the variables are invalid,
+// the command runs without telemetry: they may be meant for other programs on this machine, and a job that doesn't run
+// is worse than one without a trace. The log goes to stderr, from warnings on.
+func (a *app) telemetry(ctx context.Context) (p *otelsetup.Providers, stop func()) {
 	p, err := otelsetup.Start(ctx, otelsetup.Config{
 		ServiceName: "lockdog", ServiceVersion: telemetry.Version, LogOutput: a.stderr, LogLevel: slog.LevelWarn,
 		KeepGlobals: true,
@@ -38,12 +33,9 @@ func (a *app) telemetry(ctx context.Context) *providers {
 			Logger:     slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
 	}
-	return &providers{p}
-}
-
-// stop sends the remaining telemetry.
-func (p *providers) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-	defer cancel()
-	_ = p.Shutdown(ctx)
+	return p, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+		_ = p.Shutdown(ctx)
+	}
 }

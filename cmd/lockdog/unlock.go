@@ -18,6 +18,7 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/fleet"
+	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
 func (a *app) unlockCommand() *cobra.Command {
@@ -36,8 +37,7 @@ The log has who did it ("lock unlocked by force"), and OTEL_* variables send a s
 Of a read-write lock all holders lose it. The permits of a semaphore can't be taken away.
 
 Exits with 0 if the lock is free now, also if it was before, and with 1 if the answer is no.`,
-		Args:              args(1, 1, "NAME --force"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(1, 1, "NAME --force"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !force {
 				return usagef(
@@ -57,7 +57,6 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = server.Close() }()
 	l, err := a.toUnlock(ctx, reader, name, yes)
 	if err != nil {
 		return err
@@ -65,8 +64,8 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 	if l.Held == 0 {
 		return a.unlocked(l, false)
 	}
-	telemetry := a.telemetry(ctx)
-	defer telemetry.stop()
+	telemetry, stop := a.telemetry(ctx)
+	defer stop()
 	c, err := a.client(server, telemetry)
 	if err != nil {
 		return err
@@ -97,11 +96,8 @@ func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, y
 		case shown != nil:
 			_, _ = fmt.Fprintf(a.stderr, "\n%s has changed hands meanwhile\n", text.Safe(name))
 		}
-		if err := printLock(a.stderr, l, ""); err != nil {
-			return l, err
-		}
-		if err := a.confirm(ctx,
-			fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
+		if err := a.confirm(ctx, fmt.Sprintf("%sTake %s away? Its holder may be at work. [y/N] ",
+			lockText(l, ""), text.Safe(name))); err != nil {
 			return l, err
 		}
 		shown = l.Holders
@@ -121,44 +117,39 @@ func forceUnlock(ctx context.Context, c *lock.Client, l fleet.Lock) (bool, error
 
 // unlocked prints the result. was means that the lock was held.
 func (a *app) unlocked(l fleet.Lock, was bool) error {
-	if a.json {
-		return a.printJSON(struct {
-			Name     string `json:"name"`
-			Unlocked bool   `json:"unlocked"`
-		}{l.Name, was})
-	}
 	outcome := "was free"
 	if was {
 		outcome = "was taken away from " + text.Holder(l)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s %s\n", text.Safe(l.Name), outcome)
-	return err
+	return a.print(text.Safe(l.Name)+" "+outcome+"\n", struct {
+		Name     string `json:"name"`
+		Unlocked bool   `json:"unlocked"`
+	}{l.Name, was})
 }
 
 // confirm asks a question. It returns an error unless the answer is yes.
 func (a *app) confirm(ctx context.Context, question string) error {
-	_, _ = io.WriteString(a.stderr, question)
-	type reply struct {
-		line string
-		err  error
+	if _, err := io.WriteString(a.stderr, question); err != nil {
+		return err // nobody can have read who loses the lock
 	}
-	replies := make(chan reply, 1)
+	var answer string
+	var err error
+	answered := make(chan struct{})
 	go func() { // it may stay blocked in the read when the program ends
-		line, err := bufio.NewReader(a.stdin).ReadString('\n')
-		replies <- reply{line, err}
+		defer close(answered)
+		answer, err = bufio.NewReader(a.stdin).ReadString('\n')
+		answer = strings.ToLower(strings.TrimSpace(answer))
 	}()
-	var r reply
 	select {
-	case r = <-replies:
+	case <-answered:
 	case <-ctx.Done():
 		_, _ = fmt.Fprintln(a.stderr)
 		return signaled(ctx)
 	}
-	answer := strings.ToLower(strings.TrimSpace(r.line))
 	switch {
 	case answer == "y" || answer == "yes":
 		return nil
-	case r.err != nil && answer == "":
+	case err != nil && answer == "":
 		_, _ = fmt.Fprintln(a.stderr)
 		return usagef("nobody answered: nothing was done. Without a terminal, add --yes")
 	}
@@ -166,7 +157,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 }
 
 // client returns a lock.Client with an id for this user, host and process.
-func (a *app) client(server *connect.Server, t *providers, opts ...lock.Option) (*lock.Client, error) {
+func (a *app) client(server *connect.Server, t *otelsetup.Providers, opts ...lock.Option) (*lock.Client, error) {
 	return lock.New(server.UniversalClient, append([]lock.Option{
 		lock.WithClientID(clientID()), lock.WithKeyPrefix(server.Prefix),
 		lock.WithTracerProvider(t.TracerProvider), lock.WithMeterProvider(t.MeterProvider), lock.WithLogger(t.Logger),

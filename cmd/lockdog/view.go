@@ -1,8 +1,11 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/lockdog/lockdog/lock/fleet"
 )
@@ -22,25 +25,25 @@ type lockView struct {
 }
 
 type holderView struct {
-	Owner       string     `json:"owner"`
-	ClientID    string     `json:"client_id,omitempty"`
-	Redisson    bool       `json:"redisson,omitempty"`
-	Count       int        `json:"count,omitempty"`
-	Mode        string     `json:"mode,omitempty"`
-	Token       int64      `json:"token,omitempty"`
-	Since       *time.Time `json:"since,omitempty"`
-	TraceID     string     `json:"trace_id,omitempty"`
-	TraceURL    string     `json:"trace_url,omitempty"`
-	RemainingMS *int64     `json:"remaining_ms,omitempty"`
+	Owner       string    `json:"owner"`
+	ClientID    string    `json:"client_id,omitempty"`
+	Redisson    bool      `json:"redisson,omitempty"`
+	Count       int       `json:"count,omitempty"`
+	Mode        string    `json:"mode,omitempty"`
+	Token       int64     `json:"token,omitempty"`
+	Since       time.Time `json:"since,omitzero"`
+	TraceID     string    `json:"trace_id,omitempty"`
+	TraceURL    string    `json:"trace_url,omitempty"`
+	RemainingMS *int64    `json:"remaining_ms,omitempty"`
 }
 
 type waiterView struct {
-	Owner    string     `json:"owner,omitempty"`
-	ClientID string     `json:"client_id,omitempty"`
-	Redisson bool       `json:"redisson,omitempty"`
-	Since    *time.Time `json:"since,omitempty"`
-	TraceID  string     `json:"trace_id,omitempty"`
-	TraceURL string     `json:"trace_url,omitempty"`
+	Owner    string    `json:"owner,omitempty"`
+	ClientID string    `json:"client_id,omitempty"`
+	Redisson bool      `json:"redisson,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	TraceID  string    `json:"trace_id,omitempty"`
+	TraceURL string    `json:"trace_url,omitempty"`
 }
 
 // view converts a lock for --json.
@@ -55,12 +58,12 @@ func (t traceURL) view(l fleet.Lock) lockView {
 	for _, h := range l.Holders {
 		v.Holders = append(v.Holders, holderView{
 			Owner: h.Owner, ClientID: h.ClientID, Redisson: h.Redisson, Count: h.Count, Mode: h.Mode, Token: h.Token,
-			Since: moment(h.Since), TraceID: h.TraceID, TraceURL: t.of(h.TraceID), RemainingMS: millis(h.Remaining),
+			Since: h.Since.UTC(), TraceID: h.TraceID, TraceURL: t.of(h.TraceID), RemainingMS: millis(h.Remaining),
 		})
 	}
 	for _, w := range l.Waiters {
 		v.Waiters = append(v.Waiters, waiterView{
-			Owner: w.Owner, ClientID: w.ClientID, Redisson: w.Redisson, Since: moment(w.Since),
+			Owner: w.Owner, ClientID: w.ClientID, Redisson: w.Redisson, Since: w.Since.UTC(),
 			TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
 		})
 	}
@@ -75,14 +78,6 @@ func millis(d time.Duration) *int64 {
 	return &ms
 }
 
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 // traceURL is the URL of traces, with {trace_id} in it, or "".
 type traceURL string
 
@@ -91,11 +86,16 @@ const (
 	traceURLPlace = "{trace_id}"
 )
 
-func (t traceURL) check() error {
-	if t != "" && !strings.Contains(string(t), traceURLPlace) {
-		return usagef("--trace-url %q has no %s", string(t), traceURLPlace)
+// traceFlag adds the flag for the URL of traces, and its check.
+func traceFlag(cmd *cobra.Command, t *traceURL) {
+	cmd.Flags().StringVar((*string)(t), "trace-url", os.Getenv(envTraceURL),
+		"URL of a trace, with "+traceURLPlace+" in it; default $"+envTraceURL)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *t != "" && !strings.Contains(string(*t), traceURLPlace) {
+			return usagef("--trace-url %q has no %s", string(*t), traceURLPlace)
+		}
+		return nil
 	}
-	return nil
 }
 
 // of returns the address of a trace, "" if there is none.

@@ -57,7 +57,7 @@ func TestWho(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &v); err != nil {
 		t.Fatal(err)
 	}
-	if h := v.Holders[0]; v.Held != 1 || h.Token != l.Token() || h.TraceURL != "https://jaeger.test/"+traceID || h.Since == nil || v.Waiting != 1 {
+	if h := v.Holders[0]; v.Held != 1 || h.Token != l.Token() || h.TraceURL != "https://jaeger.test/"+traceID || h.Since.IsZero() || v.Waiting != 1 {
 		t.Errorf("%+v", v)
 	}
 	lockdog(t, server.Addr(), nil, "ls", "--awaited").want(t, 0, "orders-7", "")

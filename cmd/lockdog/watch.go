@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,7 @@ It reads all keys of all primaries each time, a thousand at a time with pauses, 
     before its first colon.
   - Ages compare Redis's clock with this machine's.
 If Redis can't be read, it says so, goes on showing what it read last, and tries again after each interval.`,
-		Args:              args(0, 1, "[PATTERN]"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(0, 1, "[PATTERN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if w.interval < leastInterval {
 				return usagef("--interval %v: must be %v or more", w.interval, leastInterval)
@@ -51,9 +51,7 @@ If Redis can't be read, it says so, goes on showing what it read last, and tries
 			if w.count < 0 {
 				return usagef("--count %d: must be 0 or more", w.count)
 			}
-			if len(args) == 1 {
-				w.pattern = args[0]
-			}
+			w.pattern = patternOf(args)
 			return w.run(cmd.Context())
 		},
 	}
@@ -76,7 +74,6 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = server.Close() }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// Nothing waits for the end of this goroutine: a call to a silent server takes up to --timeout.
@@ -254,7 +251,7 @@ func (l *waitedLines) print(w *watch, end bool) error {
 		return nil
 	}
 	l.next = r.Ended.Add(waitedEvery)
-	c := change{Time: r.Ended.UTC(), After: moment(r.Since), Event: groupsWaited}
+	c := change{Time: r.Ended.UTC(), After: r.Since.UTC(), Event: groupsWaited}
 	var sum time.Duration
 	var words []string
 	for _, g := range r.Groups {
@@ -272,16 +269,8 @@ func (l *waitedLines) print(w *watch, end bool) error {
 }
 
 func (w *watch) line(c change, sentence string) error {
-	if w.json {
-		return w.printJSON(c)
-	}
-	name := "-"
-	if c.Name != "" {
-		name = text.Safe(c.Name)
-	}
-	_, err := fmt.Fprintf(w.stdout, "%s  %-14s  %s  %s\n",
-		c.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"), c.Event, name, sentence)
-	return err
+	return w.app.print(fmt.Sprintf("%s  %-14s  %s  %s\n", c.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"),
+		c.Event, cmp.Or(text.Safe(c.Name), "-"), sentence), c)
 }
 
 // The events that aren't about a single lock. They are API, as those of package changes are.
@@ -297,7 +286,7 @@ const (
 type change struct {
 	Time time.Time `json:"time"` // when it was seen
 	// After: the change happened after this time. Omitted: unknown.
-	After *time.Time `json:"after,omitempty"`
+	After time.Time `json:"after,omitzero"`
 	// Event is held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed,
 	// reading_again
 	Event   changes.What `json:"event"`
@@ -325,7 +314,7 @@ type groupView struct {
 func changeOf(e *changes.Event) change {
 	l := e.Lock()
 	return change{
-		Time: e.At.UTC(), After: moment(e.After), Event: e.What, Name: l.Name, Key: l.Key, Kind: l.Kind,
+		Time: e.At.UTC(), After: e.After.UTC(), Event: e.What, Name: l.Name, Key: l.Key, Kind: l.Kind,
 		Held: e.Is.Held, Waiting: e.Is.Waiting, Holders: traceURL("").view(e.Is.Lock).Holders,
 		Before: traceURL("").view(e.Was.Lock).Holders, MayHaveExpired: e.MayHaveExpired,
 	}

@@ -140,7 +140,7 @@ func TestWatch_Events(t *testing.T) {
 	keep(t, c.Mutex("other"))
 	const interval = 2 * time.Second // far longer than a reading takes
 	w := startWatch(t, s, "a*", "--interval", interval.String())
-	if e := w.want("a", changes.Held); e.Held != 1 || len(e.Holders) != 1 || e.Holders[0].ClientID != "first" || e.Holders[0].Token != first.Token() || e.After != nil {
+	if e := w.want("a", changes.Held); e.Held != 1 || len(e.Holders) != 1 || e.Holders[0].ClientID != "first" || e.Holders[0].Token != first.Token() || !e.After.IsZero() {
 		t.Errorf("held: %+v", e)
 	}
 
@@ -157,7 +157,7 @@ func TestWatch_Events(t *testing.T) {
 	}
 	release(t, first)
 	e := w.want("a", changes.HandOver)
-	if e.Holders[0].ClientID != "second" || e.Before[0].ClientID != "first" || e.After == nil || !e.After.Before(e.Time) {
+	if e.Holders[0].ClientID != "second" || e.Before[0].ClientID != "first" || e.After.IsZero() || !e.After.Before(e.Time) {
 		t.Errorf("hand_over: %+v", e)
 	}
 	w.want("a", changes.WaitEnded)
@@ -389,10 +389,10 @@ func TestWatch_Waited(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 		t.Fatal(err)
 	}
-	if last.Event != groupsWaited || len(last.Groups) != 1 || last.After == nil || last.Time.Sub(*last.After) < 900*time.Millisecond {
+	if last.Event != groupsWaited || len(last.Groups) != 1 || last.After.IsZero() || last.Time.Sub(last.After) < 900*time.Millisecond {
 		t.Fatalf("%+v", last)
 	}
-	if g := last.Groups[0]; g.Group != "orders" || g.Waiting != 1 || g.WaitedMS < 800 || time.Duration(g.WaitedMS)*time.Millisecond > last.Time.Sub(*last.After) {
+	if g := last.Groups[0]; g.Group != "orders" || g.Waiting != 1 || g.WaitedMS < 800 || time.Duration(g.WaitedMS)*time.Millisecond > last.Time.Sub(last.After) {
 		t.Errorf("%+v", g)
 	}
 	r = lockdog(t, url(s), nil, "watch", "--count", "3", "--interval", "200ms")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,26 +23,17 @@ A holder that lives renews its lease every third of it, so what is left jumps up
 when nothing is left, and nothing has to be done. A holder that renews and hangs keeps the lock until it is ended, or the lock taken away: 'lockdog unlock -h'.
 
 Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds no lock, and with 69 if Redis can't be read.`,
-		Args:              args(1, 1, "NAME"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: args(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := traces.check(); err != nil {
-				return err
-			}
-			server, reader, err := a.reader(cmd.Context())
+			_, reader, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer func() { _ = server.Close() }()
 			l, err := reader.Look(cmd.Context(), args[0])
 			if err != nil {
 				return unread(cmd.Context(), err)
 			}
-			if a.json {
-				err = a.printJSON(traces.view(l))
-			} else {
-				err = printLock(a.stdout, l, traces)
-			}
+			err = a.print(lockText(l, traces), traces.view(l))
 			if err == nil && l.Held == 0 && l.Kind != fleet.Number {
 				return &exitError{code: exitNo}
 			}
@@ -54,8 +44,8 @@ Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds
 	return cmd
 }
 
-// printLock prints everything that is known about a lock.
-func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
+// lockText returns everything that is known about a lock.
+func lockText(l fleet.Lock, traces traceURL) string {
 	var rows text.Rows
 	row := func(name, value string) {
 		if value != "" {
@@ -123,6 +113,5 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		}
 		row("  waiter", line)
 	}
-	_, err := io.WriteString(out, rows.String())
-	return err
+	return rows.String()
 }
