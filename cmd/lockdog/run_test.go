@@ -226,12 +226,12 @@ func TestRunEnvironment(t *testing.T) {
 	var last int64
 	for range 2 {
 		r := lockdog(t, server.Addr(), []string{"TRACEPARENT=00-" + traceID + "-b7ad6b7169203331-01"},
-			"run", "job: 1", "--", "sh", "-c", `echo "$LOCKDOG_NAME/$TRACEPARENT/$1/$LOCKDOG_TOKEN"`, "sh", "--json")
+			"run", "job: 1", "--", "sh", "-c", `echo "$LOCKDOG_NAME/$TRACEPARENT/$1/${LOCKDOG_GUARD-no guard}/$LOCKDOG_TOKEN"`, "sh", "--json")
 		r.want(t, 0, "job: 1/00-"+traceID, "")
 		words := strings.Split(strings.TrimSpace(r.stdout), "/")
 		token, err := strconv.ParseInt(words[len(words)-1], 10, 64)
-		if err != nil || token <= last || words[2] != "--json" {
-			t.Errorf("token %d after %d, %v; argument %q", token, last, err, words[2])
+		if err != nil || token <= last || words[2] != "--json" || words[3] != "no guard" {
+			t.Errorf("token %d after %d, %v; argument %q; %s", token, last, err, words[2], words[3])
 		}
 		last = token
 	}

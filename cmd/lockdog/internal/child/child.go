@@ -108,7 +108,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 	dead := make(chan syscall.WaitStatus, 1)
 	go func() { dead <- waitForGuard(c.guard.Process.Pid) }()
 	first, err := c.link.read()
-	if err != nil || first.what != eventStarted {
+	if err != nil || first.What != eventStarted {
 		<-dead
 		c.link.close()
 		c.terminal.takeBack(c.pid)
@@ -116,12 +116,12 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		case err != nil:
 			c.killOrphans() // the command may have been started
 			return nil, errors.New("its guard was killed")
-		case first.what == eventTooLate:
+		case first.What == eventTooLate:
 			return nil, ErrTooLate
 		}
-		return nil, &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: syscall.Errno(first.a)}
+		return nil, &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: syscall.Errno(first.A)}
 	}
-	c.pid = int(first.a)
+	c.pid = int(first.A)
 	go c.hear(dead)
 	return c, nil
 }
@@ -175,12 +175,12 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 		if err != nil {
 			break
 		}
-		switch m.what {
+		switch m.What {
 		case eventStopped:
-			c.stopToo(syscall.Signal(m.a))
+			c.stopToo(syscall.Signal(m.A))
 		case eventEnded:
-			ended, c.asked = true, m.b != 0
-			c.end(syscall.WaitStatus(m.a))
+			ended, c.asked = true, m.B != 0
+			c.end(syscall.WaitStatus(m.A))
 		}
 	}
 	<-dead
@@ -354,15 +354,11 @@ func (o *guardOrder) env() string {
 }
 
 func parseGuardOrder(text string) (o guardOrder, err error) {
-	words := strings.SplitN(text, " ", 5)
+	words := strings.SplitN(text, " ", 5) // the path may contain spaces
 	if len(words) < 5 || words[4] == "" {
 		return o, strconv.ErrSyntax
 	}
-	var errs [4]error
-	o.fd, errs[0] = strconv.Atoi(words[0])
-	o.ask, errs[1] = strconv.ParseInt(words[1], 10, 64)
-	o.kill, errs[2] = strconv.ParseInt(words[2], 10, 64)
-	o.foreground, errs[3] = strconv.ParseBool(words[3])
 	o.path = words[4]
-	return o, errors.Join(errs[:]...)
+	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.foreground)
+	return o, err
 }

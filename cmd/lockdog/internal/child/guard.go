@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -89,14 +88,10 @@ func (g *guarding) start(o *guardOrder) bool {
 	}
 	attr := diesWithParent()
 	attr.Setpgid, attr.Foreground = true, o.foreground // Ctty is 0, which is stdin
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, guardEnv+"=") {
-			env = append(env, v)
-		}
-	}
+	// Otherwise the command inherits it.
+	_ = os.Unsetenv(guardEnv)
 	p, err := os.StartProcess(o.path, os.Args[1:], &os.ProcAttr{
-		Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
 	})
 	if err != nil {
 		errno := syscall.EINVAL
@@ -179,11 +174,9 @@ func (g *guarding) over() bool {
 	case adopts:
 		return g.none
 	default:
-		return !g.alive()
+		return syscall.Kill(-g.group, 0) != nil
 	}
 }
-
-func (g *guarding) alive() bool { return syscall.Kill(-g.group, 0) == nil }
 
 // next returns the time until the guard must act.
 func (g *guarding) next() time.Duration {
@@ -198,17 +191,17 @@ func (g *guarding) next() time.Duration {
 }
 
 func (g *guarding) obey(o message) {
-	switch o.what {
+	switch o.What {
 	case orderExtend:
 		if !g.asked {
-			g.askAt, g.killAt, g.grace = o.a+int64(slack), o.b, o.b-o.a
+			g.askAt, g.killAt, g.grace = o.A+int64(slack), o.B, o.B-o.A
 		}
 	case orderEnd:
-		g.killAt = min(g.killAt, o.a)
+		g.killAt = min(g.killAt, o.A)
 		g.ask()
 	case orderSignal:
 		if !g.ended {
-			_ = syscall.Kill(-g.group, syscall.Signal(o.a))
+			_ = syscall.Kill(-g.group, syscall.Signal(o.A))
 		}
 	}
 }

@@ -4,7 +4,6 @@ package child
 
 import (
 	"encoding/binary"
-	"io"
 	"os"
 	"syscall"
 	"time"
@@ -12,24 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is an order to a guard, or an event from it.
+// message is an order to a guard, or an event from it. Package binary sets only exported fields.
 type message struct {
-	what byte
-	a, b int64
+	What byte
+	A, B int64
 }
 
 const (
-	orderExtend  byte = iota + 1 // ask the command to end at a, kill it at b
-	orderEnd                     // ask the command to end now, kill it at a
-	orderSignal                  // send the command the signal a
-	eventStarted                 // the command was started, with the process id a
+	orderExtend  byte = iota + 1 // ask the command to end at A, kill it at B
+	orderEnd                     // ask the command to end now, kill it at A
+	orderSignal                  // send the command the signal A
+	eventStarted                 // the command was started, with the process id A
 	eventTooLate                 // the command wasn't started: the limit was over
-	eventFailed                  // the command wasn't started, because of the error number a
-	eventStopped                 // the command was stopped by the signal a
-	eventEnded                   // the command has ended with the wait status a; b is 1 if it was asked to
+	eventFailed                  // the command wasn't started, because of the error number A
+	eventStopped                 // the command was stopped by the signal A
+	eventEnded                   // the command has ended with the wait status A; B is 1 if it was asked to
 )
-
-const messageSize = 17
 
 // writeWithin bounds a write to a process that doesn't read: it is stopped, and the socket's buffer is full.
 const writeWithin = 100 * time.Millisecond
@@ -71,23 +68,15 @@ func openLink(fd int) *link {
 
 func (l *link) close() { _ = l.file.Close() }
 
-func (l *link) read() (message, error) {
-	var text [messageSize]byte
-	if _, err := io.ReadFull(l.file, text[:]); err != nil {
-		return message{}, err
-	}
-	return message{text[0], int64(binary.LittleEndian.Uint64(text[1:])), int64(
-		binary.LittleEndian.Uint64(text[9:]))}, nil
+func (l *link) read() (m message, err error) {
+	err = binary.Read(l.file, binary.LittleEndian, &m)
+	return m, err
 }
 
 // write sends a message. It ignores errors: if the other end is gone, read reports that.
 func (l *link) write(m message) {
-	var text [messageSize]byte
-	text[0] = m.what
-	binary.LittleEndian.PutUint64(text[1:], uint64(m.a))
-	binary.LittleEndian.PutUint64(text[9:], uint64(m.b))
 	_ = l.file.SetWriteDeadline(time.Now().Add(writeWithin))
-	_, _ = l.file.Write(text[:])
+	_ = binary.Write(l.file, binary.LittleEndian, m)
 }
 
 // moment converts a time to the clock of guards. It reads that clock first: if the machine stands still in between, the
@@ -95,4 +84,11 @@ func (l *link) write(m message) {
 func moment(t time.Time) int64 {
 	now := clock()
 	return now + int64(time.Until(t))
+}
+
+// clock returns the time in ns of a clock that all processes share.
+func clock() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(clockID, &now) // never fails
+	return now.Nano()
 }

@@ -19,12 +19,7 @@ func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } 
 // diesWithParent makes the kernel kill a process when the thread that started it ends.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// clock returns the time in ns of a clock that all processes share, and that continues while the machine sleeps.
-func clock() int64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // never fails
-	return now.Nano()
-}
+const clockID = unix.CLOCK_BOOTTIME // continues while the machine sleeps
 
 // descendants returns the descendants of this process, except the given ones and their descendants. It returns none if
 // /proc isn't that of our PID namespace.

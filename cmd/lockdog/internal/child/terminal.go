@@ -12,10 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttou ignores SIGTTOU once: it would stop a background process that changes the terminal's foreground process group.
-var ttou sync.Once
-
-func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
+// ignoreTTOU ignores SIGTTOU: it would stop a background process that changes the terminal's foreground process group.
+var ignoreTTOU = sync.OnceFunc(func() { signal.Ignore(syscall.SIGTTOU) })
 
 // terminal is a terminal with this process in its foreground.
 type terminal struct {
@@ -60,6 +58,6 @@ func (t *terminal) takeBack(command int) {
 
 // give puts a process group into the foreground of the terminal.
 func (t *terminal) give(group int) {
-	ttou.Do(ignoreTTOU)
+	ignoreTTOU()
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
 }
