@@ -147,19 +147,14 @@ func (t *Tracker) compare(was, is Seen) []Event {
 	case was.Held == 0 && is.Held > 0:
 		add(Acquired)
 	case was.Held > 0 && is.Held == 0:
-		e := ended(was, is.began, is.At)
-		e.Is = is
-		events = append(events, e)
+		events = append(events, ended(was, is, is.began, is.At))
 	case was.Mode != is.Mode, was.Held == 1 && is.Held == 1 && grant(&was) != grant(&is):
-		e := ended(was, is.began, is.At)
-		e.Is = is
-		if e.What == LeaseOver {
-			events = append(events, e)
+		events = append(events, ended(was, is, is.began, is.At))
+		if events[0].What == LeaseOver {
 			add(Acquired)
-			break
+		} else {
+			events[0].What = HandOver
 		}
-		e.What = HandOver
-		events = append(events, e)
 	case was.Held != is.Held:
 		add(Holders)
 	}
@@ -177,7 +172,7 @@ func (t *Tracker) compare(was, is Seen) []Event {
 func vanished(was Seen, look Look) []Event {
 	var events []Event
 	if was.Held > 0 {
-		events = append(events, ended(was, look.Began, look.Ended))
+		events = append(events, ended(was, Seen{}, look.Began, look.Ended))
 	}
 	if was.Waiting > 0 {
 		events = append(events, Event{What: WaitEnded, At: look.Ended, After: was.At, Was: was})
@@ -187,8 +182,8 @@ func vanished(was Seen, look Look) []Event {
 
 // ended returns the event for the end of a hold. The look that didn't find the hold began at began, and read the lock
 // at at. It returns LeaseOver only if the lock had one known holder, and the previous look saw the lock.
-func ended(was Seen, began, at time.Time) Event {
-	e := Event{What: Gone, At: at, After: was.At, Was: was}
+func ended(was, is Seen, began, at time.Time) Event {
+	e := Event{What: Gone, At: at, After: was.At, Was: was, Is: is}
 	remaining := left(&was)
 	if remaining < 0 {
 		return e

@@ -167,21 +167,10 @@ func (p picture) after(r Reading) picture {
 	case p.failing.IsZero():
 		p.failing = r.Began
 	}
-	fresh := make([]changes.Event, 0, min(len(r.Events), mostEvents))
-	for _, e := range slices.Backward(r.Events) {
-		if e.What == changes.Held { // the table shows it already
-			continue
-		}
-		if len(fresh) == mostEvents {
-			break
-		}
-		fresh = append(fresh, e)
-	}
-	if len(fresh) > 0 {
-		slices.Reverse(fresh)
-		old := p.events[max(0, len(p.events)-(mostEvents-len(fresh))):]
-		p.events = slices.Concat(old, fresh)
-	}
+	events := slices.DeleteFunc(slices.Concat(p.events, r.Events), func(e changes.Event) bool {
+		return e.What == changes.Held // the table shows it already
+	})
+	p.events = slices.Clone(events[max(0, len(events)-mostEvents):])
 	r.Events = nil
 	p.now, p.last, p.any = r.Ended, r, true
 	p.sum = summarize(r.Locks)

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -200,7 +201,7 @@ func (m *Model) left(l *changes.Seen) string {
 
 // fit returns the columns that fit into a width, with their widths.
 func fit(width int) []column {
-	fitting := append([]column(nil), columns...)
+	fitting := slices.Clone(columns)
 	need := func() int {
 		n := 2 * (len(fitting) - 1)
 		for _, c := range fitting {
@@ -212,12 +213,7 @@ func fit(width int) []column {
 		if need() <= width {
 			break
 		}
-		for i, c := range fitting {
-			if c.title == title {
-				fitting = append(fitting[:i], fitting[i+1:]...)
-				break
-			}
-		}
+		fitting = slices.DeleteFunc(fitting, func(c column) bool { return c.title == title })
 	}
 	spare, shares := width-need(), 0
 	for _, c := range fitting {
@@ -242,19 +238,14 @@ func (m Model) table() []string {
 		}
 		return cut(b.String(), m.width)
 	}
-	rows := m.layout().rows
-	lines := make([]string, 0, rows+1)
-	lines = append(lines, reverse+pad(line(func(c column) string { return c.title }), m.width)+reset)
-	for i := range rows {
-		switch at := m.offset + i; {
-		case at < len(m.rows):
-			l := &m.shown.last.Locks[m.rows[at]]
-			lines = append(lines, line(func(c column) string { return c.cell(&m, l) }))
-		case i == 0 && m.shown.any && m.shown.last.Err == nil:
-			lines = append(lines, cut("no lock is held", m.width))
-		default:
-			lines = append(lines, "")
-		}
+	lines := make([]string, 1+m.layout().rows)
+	lines[0] = reverse + pad(line(func(c column) string { return c.title }), m.width) + reset
+	if len(m.rows) == 0 && m.shown.any && m.shown.last.Err == nil {
+		lines[1] = cut("no lock is held", m.width)
+	}
+	for i := range min(len(lines)-1, len(m.rows)-m.offset) {
+		l := &m.shown.last.Locks[m.rows[m.offset+i]]
+		lines[1+i] = line(func(c column) string { return c.cell(&m, l) })
 	}
 	return lines
 }
@@ -293,17 +284,13 @@ func (m Model) eventLines() []string {
 	if n == 0 {
 		return nil
 	}
-	lines := make([]string, 0, n+1)
-	lines = append(lines, bold+pad("LAST CHANGES", m.width)+reset)
+	lines := make([]string, 1+n)
+	lines[0] = bold + pad("LAST CHANGES", m.width) + reset
 	events := m.shown.events
-	for i := range n {
-		if i >= len(events) {
-			lines = append(lines, "")
-			continue
-		}
+	for i := range min(n, len(events)) {
 		e := &events[len(events)-1-i]
-		lines = append(lines, cut(
-			fmt.Sprintf("%s  %s: %s", e.At.Format(time.TimeOnly), text.Safe(e.Lock().Name), e.Sentence()), m.width))
+		lines[1+i] = cut(
+			fmt.Sprintf("%s  %s: %s", e.At.Format(time.TimeOnly), text.Safe(e.Lock().Name), e.Sentence()), m.width)
 	}
 	return lines
 }
