@@ -97,7 +97,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // errorText returns an error as the program prints it: on one line that begins with the program's name, which it
 // contains only once.
 func errorText(err error) string {
-	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.Reason(err), "lockdog: "), ": lockdog: ", ": ")
+	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.OneLine(err.Error()), "lockdog: "), ": lockdog: ", ": ")
 }
 
 // signalError is the cause of a ctx that a signal ended.

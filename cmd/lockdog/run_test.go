@@ -366,19 +366,12 @@ func granted(t *testing.T, address string, f runFlags) *running {
 	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithLease(f.lease)), propagator: propagation.TraceContext{}, stat: os.Stat}
 }
 
-// leftover is a command that has ended with 3, and left something that can't be killed.
-type leftover struct{}
-
-func (leftover) Close() bool    { return false }
-func (leftover) ExitCode() int  { return 3 }
-func (leftover) Orphaned() bool { return false }
-
 // What is left of a command that has failed keeps the lock, and doesn't hide the failure.
 func TestRunLeavesWhatCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	r := granted(t, server.Addr(), runFlags{lease: time.Minute})
-	err := r.finish(t.Context(), leftover{}, nil)
+	err := r.finish(t.Context(), nil, 3, false)
 	if code := exitCode(t.Context(), err); code != 3 {
 		t.Errorf("exit code %d, %v", code, err)
 	}

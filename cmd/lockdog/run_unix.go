@@ -314,25 +314,18 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	if r.flags.heartbeatFile != "" {
 		go r.beat()
 	}
-	return r.finish(ctx, r.child, r.watch(signals))
-}
-
-// endedCommand is a *child.Child whose command has ended.
-type endedCommand interface {
-	Orphaned() bool
-	ExitCode() int
-	Close() bool
-}
-
-// finish releases the lock after the command has ended, and returns the error with the exit code. ended is why the
-// command was made to end; nil: it ended by itself.
-func (r *running) finish(ctx context.Context, command endedCommand, ended error) error {
-	nothingLeft := command.Close()
-	code := command.ExitCode()
-	if ended == nil && command.Orphaned() {
+	ended := r.watch(signals)
+	nothingLeft := r.child.Close()
+	if ended == nil && r.child.Orphaned() {
 		_, _ = fmt.Fprintln(r.stderr,
 			"lockdog: the process that guards the command was killed, and so the command was, too")
 	}
+	return r.finish(ctx, ended, r.child.ExitCode(), nothingLeft)
+}
+
+// finish releases the lock after the command has ended with a code, and returns the error with the exit code. ended is
+// why the command was made to end; nil: it ended by itself. nothingLeft is what Child.Close has returned.
+func (r *running) finish(ctx context.Context, ended error, code int, nothingLeft bool) error {
 	var err error
 	if nothingLeft {
 		err = r.release(ctx)

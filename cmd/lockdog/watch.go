@@ -222,7 +222,7 @@ func (w *watch) print(r screen.Reading, failed bool) error {
 	}
 	switch {
 	case r.Err != nil && !failed:
-		reason := text.Reason(r.Err)
+		reason := text.OneLine(r.Err.Error())
 		return w.line(change{Time: r.Ended.UTC(), Event: readingFailed, Error: reason}, reason)
 	case r.Err == nil && failed:
 		return w.line(change{Time: r.Ended.UTC(), Event: readingAgain}, "all locks can be read")

@@ -373,12 +373,10 @@ func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (str
 			return "", usagef("the Sentinel at %s knows no primary", addr)
 		case f.SentinelName == "" && len(names) > 1:
 			return "", usagef("the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master", addr, known)
-		case f.SentinelName == "":
-			return names[0], nil
-		case !slices.Contains(names, f.SentinelName):
+		case f.SentinelName != "" && !slices.Contains(names, f.SentinelName):
 			return "", usagef("--sentinel-master %s: the Sentinel at %s knows only %s", f.SentinelName, addr, known)
 		default:
-			return f.SentinelName, nil
+			return cmp.Or(f.SentinelName, names[0]), nil
 		}
 	}
 	if f.SentinelName != "" { // the Sentinels' user may lack the right to list primaries, which clients don't need

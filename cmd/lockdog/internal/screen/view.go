@@ -132,7 +132,7 @@ func (m Model) health() string {
 		return cut("reading for the first time", m.width)
 	case p.last.Err != nil:
 		line := fmt.Sprintf("CANNOT READ ALL since %s, for %s: %s",
-			p.failing.Format(time.TimeOnly), text.Age(p.failing, p.now), text.Reason(p.last.Err))
+			p.failing.Format(time.TimeOnly), text.Age(p.failing, p.now), text.OneLine(p.last.Err.Error()))
 		return reverse + cut(line, m.width) + reset
 	}
 	line := fmt.Sprintf("read in %s, every %v", took(p.last.Ended.Sub(p.last.Began)), m.config.Interval)

@@ -4,6 +4,7 @@ package text
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,9 +34,16 @@ func Safe(s string) string {
 // unprintable reports whether a rune moves the cursor, is invisible, or changes the direction of a text.
 func unprintable(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// OneLine returns the text of an error on one line.
+// OneLine returns the text of an error, which may consist of several, on one line. It has each text once.
 func OneLine(s string) string {
-	return Safe(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+	var texts []string
+	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		line = Safe(strings.TrimPrefix(line, "fleet: ")) // users don't know our packages
+		if !slices.Contains(texts, line) {
+			texts = append(texts, line)
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // Span formats a duration with at most two units.
@@ -121,35 +129,16 @@ func Earlier(a, b time.Time) int {
 // Kind returns the kind and the mode of a lock.
 func Kind(l fleet.Lock) string { return strings.TrimSpace(string(l.Kind) + " " + Safe(l.Mode)) }
 
-// Reason returns the text of an error, which may consist of several, on one line. It has each text once.
-func Reason(err error) string {
-	var texts []string
-	said := map[string]bool{}
-	for line := range strings.Lines(err.Error()) {
-		line = Safe(strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "fleet: ")) // users don't know our packages
-		if line != "" && !said[line] {
-			said[line] = true
-			texts = append(texts, line)
-		}
-	}
-	if len(texts) == 0 {
-		return "unknown error"
-	}
-	return strings.Join(texts, "; ")
-}
-
 // EscapeJSON escapes the unprintable characters that a line of JSON may contain.
 func EscapeJSON(line string) string {
 	var out strings.Builder
 	for _, r := range line {
-		switch {
-		case r == '\n' || !unprintable(r):
+		if r == '\n' || !unprintable(r) {
 			out.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&out, `\u%04x`, unit)
 		}
 	}
 	return out.String()
