@@ -119,10 +119,8 @@ func (rep *report) print(out io.Writer) error {
 var modelName = regexp.MustCompile(`model name\s*:\s*(.*)`)
 
 // lines returns the lines below the tables.
-func (rep *report) lines() (lines []string) {
-	for _, v := range rep.verdicts() {
-		lines = append(lines, v.String())
-	}
+func (rep *report) lines() []string {
+	lines := rep.verdicts()
 	for _, err := range rep.faults {
 		lines = append(lines, "FAILED  "+err.Error())
 	}

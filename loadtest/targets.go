@@ -24,7 +24,7 @@ const (
 var callLimits = map[int]float64{1000: 0.5, 10_000: 4.5, 100_000: 45}
 
 // verdicts compares the rows with the promises.
-func (rep *report) verdicts() (verdicts []figures.Verdict) {
+func (rep *report) verdicts() (verdicts []string) {
 	b := rep.b
 	for _, r := range rep.rows {
 		if r.mode != child.Batched {
@@ -36,13 +36,13 @@ func (rep *report) verdicts() (verdicts []figures.Verdict) {
 			}
 		}
 		atMost := func(key figures.Key, what string, limit float64, unit string) {
-			verdicts = append(verdicts, most(key, what, limit, unit).Judge(r.rounds, nil))
+			verdicts = append(verdicts, most(key, what, limit, unit).Verdict(r.rounds, nil))
 		}
 		beside := func(mode string, key, baseKey figures.Key, what string, limit float64, unit string) {
 			if base := rep.find(mode, r.locks); base != nil {
 				t := most(key, what, limit, unit)
 				t.Base, t.BaseKey = mode, baseKey
-				verdicts = append(verdicts, t.Judge(r.rounds, base.rounds))
+				verdicts = append(verdicts, t.Verdict(r.rounds, base.rounds))
 			}
 		}
 		limit, known := callLimits[r.locks]

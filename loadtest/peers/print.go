@@ -84,12 +84,12 @@ func (b *bench) row(w *workload, name string) []string {
 }
 
 // verdicts returns the verdicts for the works that were chosen.
-func (b *bench) verdicts() []figures.Verdict {
-	var verdicts []figures.Verdict
+func (b *bench) verdicts() []string {
+	var verdicts []string
 	for _, t := range targets {
 		for _, w := range b.works {
 			if w.name == t.Work {
-				verdicts = append(verdicts, t.Judge(b.rounds[w.name][t.Peer], b.rounds[w.name][t.Base]))
+				verdicts = append(verdicts, t.Verdict(b.rounds[w.name][t.Peer], b.rounds[w.name][t.Base]))
 			}
 		}
 	}

@@ -98,7 +98,8 @@ func (r Rounds) Get(k Key) (float64, bool) {
 	case k == ForegroundLow:
 		return slices.Min(v), true
 	}
-	return Median(v)
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
 }
 
 // Text returns Get formatted.
@@ -122,15 +123,6 @@ func (r Rounds) Span(k Key) (low, high float64, ok bool) {
 // Ratio returns the maximum divided by the minimum.
 func Ratio(counts []int64) float64 {
 	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // a minimum of 0 counts as 0.5
-}
-
-// Median returns the median, false if there are no values.
-func Median(values []float64) (float64, bool) {
-	if len(values) == 0 {
-		return 0, false
-	}
-	v := slices.Sorted(slices.Values(values))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
 }
 
 // Number formats a figure with three digits, or without a fraction from 100 on.

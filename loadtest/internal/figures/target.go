@@ -20,99 +20,50 @@ type Target struct {
 	Unit    string // of the figure
 }
 
-// Verdict is the result for a Target.
-type Verdict struct {
-	Target
-	Known bool // it was measured
-	Met   bool
-	Got   float64 // what is compared with Limit: the figure, or the ratio of medians
-	// By is how far Got is better than Limit, relative to Limit. Negative: missed. 0 if Limit is 0.
-	By        float64
-	Value     float64 // the figure
-	BaseValue float64
-	Low, High float64 // minimum and maximum of Got in the rounds
-}
-
-// Judge compares a target with the measurements.
-func (t Target) Judge(rounds, base Rounds) Verdict {
-	v := Verdict{Target: t}
-	var ok bool
-	if v.Value, ok = rounds.Get(t.Key); !ok {
-		return v
+// Verdict compares a target with the measurements. The text begins with "met", "MISSED" or, if it wasn't measured, "?".
+func (t Target) Verdict(rounds, base Rounds) string {
+	want, unit, of := "at least ", "", ""
+	if t.AtMost {
+		want = "at most "
 	}
-	v.Got = v.Value
-	singles := rounds.values(t.Key)
+	if t.Unit != "" {
+		unit = " " + t.Unit
+	}
 	if t.Base != "" {
-		key := t.baseKey()
-		if v.BaseValue, ok = base.Get(key); !ok || v.BaseValue <= 0 {
-			return v
+		of = " × " + t.Base
+		if t.BaseKey != "" {
+			of += "'s " + string(t.BaseKey)
 		}
-		v.Got /= v.BaseValue
-		singles = nil
+	}
+	want += Number(t.Limit) + cmp.Or(of, unit)
+	value, ok := rounds.Get(t.Key)
+	// What is compared with Limit, of all rounds together and of each.
+	compared, each, got := value, rounds.values(t.Key), Number(value)+unit
+	if t.Base != "" {
+		key := cmp.Or(t.BaseKey, t.Key)
+		baseValue, known := base.Get(key)
+		ok = ok && known && baseValue > 0
+		compared, each = value/baseValue, nil
 		for i := range min(len(rounds), len(base)) {
 			x, ok1 := rounds[i][t.Key]
-			y, ok2 := base[i][key]
-			if ok1 && ok2 && y > 0 {
-				singles = append(singles, x/y)
+			if y, ok2 := base[i][key]; ok1 && ok2 && y > 0 {
+				each = append(each, x/y)
 			}
 		}
+		got = fmt.Sprintf("%s%s (%s / %s %s)", Number(compared), of, Number(value), Number(baseValue), t.Unit)
 	}
-	v.Known = true
-	if len(singles) > 0 {
-		v.Low, v.High = slices.Min(singles), slices.Max(singles)
+	if !ok || len(each) == 0 {
+		return fmt.Sprintf("%-7s %s: not measured; wanted %s", "?", t.What, want)
 	}
-	if v.Met = v.Got >= t.Limit; t.AtMost {
-		v.Met = v.Got <= t.Limit
-	}
-	if t.Limit > 0 {
-		if v.By = v.Got/t.Limit - 1; t.AtMost {
-			v.By = -v.By
-		}
-	}
-	return v
-}
-
-func (t Target) baseKey() Key { return cmp.Or(t.BaseKey, t.Key) }
-
-// base returns the name of the figure of which Limit is a multiple.
-func (t Target) base() string {
-	if t.BaseKey == "" {
-		return t.Base
-	}
-	return t.Base + "'s " + string(t.BaseKey)
-}
-
-// String returns the verdict on one line.
-func (v Verdict) String() string {
-	want := "at least"
-	if v.AtMost {
-		want = "at most"
-	}
-	want += " " + Number(v.Limit)
-	if v.Base != "" {
-		want += " × " + v.base()
-	} else if v.Unit != "" {
-		want += " " + v.Unit
-	}
-	if !v.Known {
-		return fmt.Sprintf("%-7s %s: not measured; wanted %s", "?", v.What, want)
-	}
-	word, by := "met", fmt.Sprintf("by %.0f %%", 100*math.Abs(v.By))
-	if !v.Met {
+	word, by := "met", "just"
+	if t.AtMost && compared > t.Limit || !t.AtMost && compared < t.Limit {
 		word = "MISSED"
 	}
-	switch {
-	case v.Limit == 0:
+	if t.Limit == 0 {
 		by = ""
-	case math.Abs(v.By) < 0.005:
-		by = "just"
+	} else if percent := 100 * math.Abs(compared/t.Limit-1); percent >= 0.5 {
+		by = fmt.Sprintf("by %.0f %%", percent)
 	}
-	got := Number(v.Got)
-	if v.Base != "" {
-		got = fmt.Sprintf("%s × %s (%s / %s %s)", got, v.base(), Number(v.Value), Number(v.BaseValue), v.Unit)
-	} else if v.Unit != "" {
-		got += " " + v.Unit
-	}
-	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, v.What, got, Number(v.Low),
-		Number(v.High), want)
+	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, t.What, got,
+		Number(slices.Min(each)), Number(slices.Max(each)), want)
 }
