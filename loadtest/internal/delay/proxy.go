@@ -27,7 +27,7 @@ type Proxy struct {
 	listener net.Listener
 	ctx      context.Context // ends with the proxy
 	stop     context.CancelFunc
-	chunks   chan chunk // in flight; all take equally long, so they are due in this order
+	inFlight chan chunk // all take equally long, so they are due in this order
 	all      sync.WaitGroup
 
 	mu  sync.Mutex
@@ -41,13 +41,22 @@ type chunk struct {
 	data   []byte // nil: the end of the stream
 }
 
+// stream is one direction of a connection.
+type stream struct {
+	from, to *net.TCPConn
+	wake     chan struct{} // has an element if ready may have one
+
+	mu    sync.Mutex
+	ready net.Buffers // due, to be written
+}
+
 // Start starts a proxy on a free port of loopback for target (host:port), with a round trip of rtt.
 func Start(target string, rtt time.Duration) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("delay: %w", err)
 	}
-	p := &Proxy{target: target, oneWay: rtt / 2, listener: l, chunks: make(chan chunk, maxChunks)}
+	p := &Proxy{target: target, oneWay: rtt / 2, listener: l, inFlight: make(chan chunk, maxChunks)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.all.Go(p.accept)
 	p.all.Go(p.deliver)
@@ -63,8 +72,6 @@ func (p *Proxy) Close() error {
 	p.stop()
 	err := p.listener.Close()
 	p.all.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	return errors.Join(p.err, err)
 }
 
@@ -99,19 +106,20 @@ func (p *Proxy) forward(client *net.TCPConn) {
 	server := conn.(*net.TCPConn)
 	ctx, cut := context.WithCancel(p.ctx)
 	defer cut()
+	closeBoth := func() { _, _ = client.Close(), server.Close() } // an error is about a connection that was given up
+	defer context.AfterFunc(ctx, closeBoth)()
 	var both sync.WaitGroup
-	for _, s := range []*stream{newStream(client, server), newStream(server, client)} {
-		stop := context.AfterFunc(ctx, s.cut)
-		defer stop()
+	for from, to := range map[*net.TCPConn]*net.TCPConn{client: server, server: client} {
+		s := &stream{from: from, to: to, wake: make(chan struct{}, 1)}
 		both.Go(func() { p.read(ctx, s) })
 		both.Go(func() {
-			if s.write() != nil {
+			if s.write(ctx) != nil {
 				cut() // the receiver has gone
 			}
 		})
 	}
 	both.Wait()
-	_, _ = client.Close(), server.Close() // they may be closed already by cut
+	closeBoth()
 }
 
 // read reads from a stream's sender, and queues the chunks with their due times.
@@ -126,7 +134,7 @@ func (p *Proxy) read(ctx context.Context, s *stream) {
 			continue
 		}
 		select {
-		case p.chunks <- c:
+		case p.inFlight <- c:
 		case <-ctx.Done():
 			return
 		}
@@ -140,13 +148,45 @@ func (p *Proxy) read(ctx context.Context, s *stream) {
 func (p *Proxy) deliver() {
 	for {
 		select {
-		case c := <-p.chunks:
+		case c := <-p.inFlight:
 			if !p.wait(c.due) {
 				return
 			}
 			c.stream.deliver(c.data)
 		case <-p.ctx.Done():
 			return
+		}
+	}
+}
+
+func (s *stream) deliver(data []byte) {
+	s.mu.Lock()
+	s.ready = append(s.ready, data)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write writes what is due, and then the end of the stream.
+func (s *stream) write(ctx context.Context) error {
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil
+		}
+		s.mu.Lock()
+		ready := s.ready
+		s.ready = nil
+		s.mu.Unlock()
+		ended := len(ready) > 0 && ready[len(ready)-1] == nil
+		if _, err := ready.WriteTo(s.to); err != nil {
+			return err
+		}
+		if ended {
+			return s.to.CloseWrite()
 		}
 	}
 }
@@ -166,57 +206,4 @@ func (p *Proxy) wait(until time.Time) bool {
 		nap(left)
 	}
 	return true
-}
-
-// stream is one direction of a connection.
-type stream struct {
-	from, to *net.TCPConn
-
-	mu      sync.Mutex
-	changed sync.Cond
-	ready   net.Buffers // due, to be written
-	ended   bool        // nothing follows ready
-}
-
-func newStream(from, to *net.TCPConn) *stream {
-	s := &stream{from: from, to: to}
-	s.changed.L = &s.mu
-	return s
-}
-
-// deliver queues data for write; nil means the end.
-func (s *stream) deliver(data []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if data == nil {
-		s.ended = true
-	} else {
-		s.ready = append(s.ready, data)
-	}
-	s.changed.Signal()
-}
-
-// write writes what is due, and then the end of the stream.
-func (s *stream) write() error {
-	for {
-		s.mu.Lock()
-		for len(s.ready) == 0 && !s.ended {
-			s.changed.Wait()
-		}
-		ready := s.ready
-		s.ready = nil
-		s.mu.Unlock()
-		if len(ready) == 0 {
-			return s.to.CloseWrite()
-		}
-		if _, err := ready.WriteTo(s.to); err != nil {
-			return err
-		}
-	}
-}
-
-// cut ends both directions at once. It ignores errors: the connections are given up.
-func (s *stream) cut() {
-	_, _ = s.from.Close(), s.to.Close()
-	s.deliver(nil)
 }
