@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 )
 
 // TestAgreeOnBusyMachine: the counts agree even when Redis and a client are read at different times. The client is stopped while
@@ -27,16 +27,23 @@ func TestAgreeOnBusyMachine(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	h, err := b.hold(t.Context(), child.PerLock, 300, f.interval(), func(h *holders) error {
-		if err := h.fleet[0].Signal(syscall.SIGSTOP); err != nil {
-			return err
+	h := &holders{b: b, mode: load.PerLock, locks: 300}
+	defer func() {
+		if err := h.fleet.Close(); err != nil {
+			t.Error(err)
 		}
-		goOn := time.AfterFunc(f.interval(), func() { _ = h.fleet[0].Signal(syscall.SIGCONT) })
-		_, err := h.look(t.Context())
-		goOn.Stop()
-		return errors.Join(err, h.fleet[0].Signal(syscall.SIGCONT)) // also where it answered before the stop reached it
-	})
-	if err != nil {
+	}()
+	if err := h.acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.fleet[0].Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn := time.AfterFunc(f.interval(), func() { _ = h.fleet[0].Signal(syscall.SIGCONT) })
+	_, err = h.look(t.Context())
+	goOn.Stop()
+	err = errors.Join(err, h.fleet[0].Signal(syscall.SIGCONT)) // also where it answered before the stop reached it
+	if err := errors.Join(err, h.release(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if received, own, ok := h.agree(); !ok || own < 600 {

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
-	"github.com/lockdog/lockdog/loadtest/internal/fleet"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 )
 
@@ -24,9 +23,9 @@ type bench struct {
 	addrs    []string       // addresses for the holders: with -rtt the proxy's
 	closers  []func() error // for everything opened, in order
 	sampler  *sample.Sampler
-	traffic  fleet.Fleet[child.Reading] // foreground; nil: none
-	redisson []string                   // command that runs the Redisson client
-	version  string                     // of Redis
+	traffic  *load.Foreground // nil: none
+	redisson []string         // command that runs the Redisson client
+	version  string           // of Redis
 }
 
 // openBench starts Redis and what the flags need.
@@ -37,7 +36,7 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if slices.Contains(f.modes, child.Redisson) {
+	if slices.Contains(f.modes, load.Redisson) {
 		if b.redisson, err = b.buildRedisson(ctx); err != nil {
 			return nil, err
 		}
@@ -68,7 +67,7 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 
 // close stops and closes everything.
 func (b *bench) close() error {
-	err := b.traffic.Close()
+	err := b.setTraffic(context.Background(), false)
 	for _, f := range slices.Backward(b.closers) {
 		err = errors.Join(err, f())
 	}
@@ -80,48 +79,43 @@ func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// wait waits for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
-
 // setTraffic starts or stops the foreground traffic, if the flags ask for any.
 func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
-	if !on {
+	switch {
+	case !on && b.traffic != nil:
 		err, b.traffic = b.traffic.Close(), nil
-		return err
-	}
-	if b.traffic != nil || b.foreground == 0 {
-		return nil
-	}
-	// Without -rtt's proxy: it measures how Redis treats other clients, and the distance would hide that.
-	err = b.traffic.Start(nil, child.Config{
-		Role: child.Foreground, Addrs: b.servers, Cluster: b.cluster, Rate: b.foreground,
-	})
-	for _, do := range []string{child.Warm, child.Acquire} {
-		if err == nil {
-			_, err = b.traffic.Ask(ctx, fleet.Request{Do: do})
-		}
+	case on && b.traffic == nil && b.foreground > 0:
+		// Without -rtt's proxy: it measures how Redis treats other clients, and the distance would hide that.
+		b.traffic, err = load.StartForeground(ctx, b.servers, b.cluster, b.foreground)
 	}
 	return err
 }
 
-// configs returns the configurations of a mode's clients, which share the locks.
-func (b *bench) configs(mode string, locks int, hold time.Duration) []child.Config {
-	var configs []child.Config
-	for i := range b.clients {
-		first, next := locks*i/b.clients, locks*(i+1)/b.clients
-		configs = append(configs, child.Config{
-			Role: mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), First: first, Locks: next - first,
-			Lease: b.lease.Seconds(), Hold: hold.Seconds(), Churn: b.churn / float64(b.clients),
-		})
+// compare measures all modes and numbers of locks in interleaved rounds, so that changes on the machine affect all of
+// them.
+func (b *bench) compare(ctx context.Context, rep *report) error {
+	for round := range b.rounds {
+		// Every second round has no foreground traffic: its share of Redis's CPU varies by more than renewals take.
+		if err := b.setTraffic(ctx, round%2 == 0); err != nil {
+			return err
+		}
+		for _, locks := range b.locks {
+			var idle *window
+			for _, mode := range b.modes {
+				b.say("round %d of %d: %d locks, %s", round+1, b.rounds, locks, mode)
+				h, err := b.measure(ctx, mode, locks)
+				if h == nil {
+					return err
+				}
+				if mode == load.None {
+					idle = h.window
+				}
+				rep.add(h, idle)
+				if err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return configs
+	return nil
 }

@@ -4,16 +4,18 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// figures returns the figures of one window. idle is the window of the run without renewal. If it is nil, nothing is
-// subtracted.
-func (h *holders) figures(w, idle *window) figures.Figures {
+// figures returns the figures of what was measured. idle is the window of the run without renewal. If it is nil,
+// nothing is subtracted.
+func (h *holders) figures(idle *window) figures.Figures {
+	w := h.window
 	s := w.seconds()
 	f := figures.Figures{
 		figures.Predicted: predict(h.mode, h.locks, h.b.clients, len(h.b.addrs), h.b.interval()),
@@ -24,28 +26,25 @@ func (h *holders) figures(w, idle *window) figures.Figures {
 	// A client that doesn't count is assumed to renew on time.
 	renewals := float64(h.locks) * s / h.b.interval().Seconds()
 	if w.own.Counts != nil {
-		renewals = float64(w.own.Count(child.Renewals, string(telemetry.RenewalRenewed)))
-		f[figures.OwnCalls], f[figures.Renewals] = float64(w.own.Total(child.Calls))/s, renewals/s
-		f[figures.Late] = float64(h.counts.Total(child.Late) - h.warmed)
+		renewals = float64(w.own.Count(load.Renewals, string(telemetry.RenewalRenewed)))
+		f[figures.OwnCalls], f[figures.Renewals] = float64(w.own.Total(load.Calls))/s, renewals/s
+		f[figures.Late] = float64(h.counts.Total(load.Late) - h.warmed)
 	}
-	h.costs(f, w, idle, renewals)
-	quantile := func(k figures.Key, r *child.Reading, metric string, q float64) {
-		if times := r.Times[metric]; times.Count() > 0 {
-			f[k] = 1000 * times.Quantile(q).Seconds()
+	h.costs(f, idle, renewals)
+	quantile := func(k figures.Key, unit time.Duration, times hist.Hist, q float64) {
+		if times.Count() > 0 {
+			f[k] = float64(times.Quantile(q)) / float64(unit)
 		}
 	}
-	quantile(figures.CallP50, &w.own, child.Batch, .5)
-	quantile(figures.CallP99, &w.own, child.Batch, .99)
-	quantile(figures.LagP99, &w.own, child.Lag, .99)
-	if times := w.own.Times[child.Utilization]; times.Count() > 0 {
-		f[figures.Utilization] = times.Quantile(.999).Seconds() // 1 s is the whole lease
-	}
+	quantile(figures.CallP50, time.Millisecond, w.own.Times[load.Batch], .5)
+	quantile(figures.CallP99, time.Millisecond, w.own.Times[load.Batch], .99)
+	quantile(figures.LagP99, time.Millisecond, w.own.Times[load.Lag], .99)
+	quantile(figures.Utilization, time.Second, w.own.Times[load.Utilization], .999) // 1 s is the whole lease
 	if w.foreground != nil {
-		latency := w.foreground.Times[child.Latency]
-		doubt := doubt(.99, latency.Count())
-		quantile(figures.ForegroundP99, w.foreground, child.Latency, .99)
-		quantile(figures.ForegroundLow, w.foreground, child.Latency, .99-doubt)
-		quantile(figures.ForegroundHigh, w.foreground, child.Latency, min(.99+doubt, 1))
+		doubt := doubt(.99, w.foreground.Count())
+		quantile(figures.ForegroundP99, time.Millisecond, *w.foreground, .99)
+		quantile(figures.ForegroundLow, time.Millisecond, *w.foreground, .99-doubt)
+		quantile(figures.ForegroundHigh, time.Millisecond, *w.foreground, min(.99+doubt, 1))
 	}
 	// Each client's first lock isn't counted: base contains it, together with what a client needs only once.
 	per := func(full, base int64) float64 { return float64(full-base) / float64(h.locks-h.b.clients) }
@@ -55,7 +54,8 @@ func (h *holders) figures(w, idle *window) figures.Figures {
 }
 
 // costs sets what this run used in addition to the run without renewal.
-func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
+func (h *holders) costs(f figures.Figures, idle *window, renewals float64) {
+	w := h.window
 	redis, clients := w.info.CPU.Seconds(), w.own.CPU
 	if idle != nil {
 		share := w.seconds() / idle.seconds()
@@ -63,7 +63,7 @@ func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 		clients -= idle.own.CPU * share
 	}
 	f[figures.RedisShare] = 100 * redis / w.seconds()
-	if renewals > 0 && h.mode != child.None {
+	if renewals > 0 && h.mode != load.None {
 		scripts := (w.info.Commands["evalsha"].CPU + w.info.Commands["eval"].CPU).Seconds()
 		// A difference of two large numbers may be too small, even negative. It can't be less than the CPU time of the
 		// scripts.
@@ -72,9 +72,6 @@ func (h *holders) costs(f figures.Figures, w, idle *window, renewals float64) {
 		f[figures.ClientPerRenewal] = 1e6 * clients / renewals
 	}
 }
-
-// timeline returns the calls in each 100 ms since the acquires began.
-func (h *holders) timeline(to time.Time) []float64 { return sample.Series(h.points, h.began, to) }
 
 // doubt returns d such that in 95 of 100 cases the true q-quantile is between the quantiles q-d and q+d of n values.
 // Ranks have a binomial distribution.
@@ -95,13 +92,13 @@ func predict(mode string, locks, clients, nodes int, interval time.Duration) flo
 	for i := range clients {
 		n := float64(locks*(i+1)/clients - locks*i/clients)
 		switch {
-		case mode == child.PerLock:
+		case mode == load.PerLock:
 			calls += n
-		case mode == child.Batched:
+		case mode == load.Batched:
 			calls += float64(nodes) * math.Ceil(n/float64(nodes)/watchdog.DefaultBatchSize)
-		case mode == child.Redisson && nodes == 1:
+		case mode == load.Redisson && nodes == 1:
 			calls += math.Ceil(n / redissonBatch)
-		case mode == child.Redisson: // one call per slot that has locks; names are spread over the slots at random
+		case mode == load.Redisson: // one call per slot that has locks; names are spread over the slots at random
 			calls += slots * (1 - math.Pow(1-1.0/slots, n))
 		}
 	}

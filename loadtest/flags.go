@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/lock"
 )
 
@@ -28,7 +28,7 @@ const (
 	soakIntervals    = 3 // minimum
 )
 
-var allModes = []string{child.None, child.PerLock, child.Batched, child.Redisson}
+var allModes = []string{load.None, load.PerLock, load.Batched, load.Redisson}
 
 // flags has the values of the command-line flags.
 type flags struct {
@@ -63,7 +63,7 @@ func parse(args []string) (f flags, err error) {
 	set.DurationVar(&f.soak, "soak", 0, "")
 	set.Float64Var(&f.churn, "churn", 0, "")
 	locks := set.String("locks", "1000,10000", "")
-	modes := set.String("modes", strings.Join([]string{child.None, child.PerLock, child.Batched}, ","), "")
+	modes := set.String("modes", strings.Join([]string{load.None, load.PerLock, load.Batched}, ","), "")
 	redisson := set.Bool("redisson", false, "")
 	if err := set.Parse(args); err != nil {
 		return f, err
@@ -77,7 +77,7 @@ func parse(args []string) (f flags, err error) {
 		if given["modes"] || *redisson {
 			return f, errors.New("-soak is about batched locks: it goes without -modes and -redisson")
 		}
-		*modes, f.rounds = child.Batched, 1
+		*modes, f.rounds = load.Batched, 1
 		if !given["locks"] {
 			*locks = "1000000"
 		}
@@ -96,7 +96,7 @@ func parse(args []string) (f flags, err error) {
 		return f, err
 	}
 	for _, mode := range allModes { // measure in this order
-		if slices.Contains(wanted, mode) || mode == child.Redisson && *redisson {
+		if slices.Contains(wanted, mode) || mode == load.Redisson && *redisson {
 			f.modes = append(f.modes, mode)
 		}
 	}

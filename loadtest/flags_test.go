@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 )
 
 func TestFlagsThatCantBe(t *testing.T) {
@@ -98,19 +98,19 @@ func TestPredict(t *testing.T) {
 		locks, clients, nodes int
 		want                  float64 // calls in an interval
 	}{
-		{child.None, 1000, 2, 1, 0},
-		{child.PerLock, 1000, 2, 1, 1000},
-		{child.PerLock, 1001, 3, 3, 1001},
-		{child.Batched, 1000, 1, 1, 4},
-		{child.Batched, 1000, 2, 1, 4},
-		{child.Batched, 1000, 3, 1, 6},
-		{child.Batched, 10_000, 2, 1, 40},
-		{child.Batched, 100_000, 2, 1, 392},
-		{child.Batched, 10_000, 2, 3, 42},
-		{child.Batched, 256, 1, 1, 1},
-		{child.Batched, 257, 1, 1, 2},
-		{child.Redisson, 1000, 2, 1, 10},
-		{child.Redisson, 10_000, 1, 3, 16384 * (1 - math.Pow(1-1.0/16384, 10_000))},
+		{load.None, 1000, 2, 1, 0},
+		{load.PerLock, 1000, 2, 1, 1000},
+		{load.PerLock, 1001, 3, 3, 1001},
+		{load.Batched, 1000, 1, 1, 4},
+		{load.Batched, 1000, 2, 1, 4},
+		{load.Batched, 1000, 3, 1, 6},
+		{load.Batched, 10_000, 2, 1, 40},
+		{load.Batched, 100_000, 2, 1, 392},
+		{load.Batched, 10_000, 2, 3, 42},
+		{load.Batched, 256, 1, 1, 1},
+		{load.Batched, 257, 1, 1, 2},
+		{load.Redisson, 1000, 2, 1, 10},
+		{load.Redisson, 10_000, 1, 3, 16384 * (1 - math.Pow(1-1.0/16384, 10_000))},
 	}
 	for _, test := range tests {
 		got := predict(test.mode, test.locks, test.clients, test.nodes, 10*time.Second)

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -19,6 +20,8 @@ const (
 	longestAcquire = time.Second
 	// longestSettle is the maximum time between the acquires and the measurement.
 	longestSettle = time.Second
+	// soakEvery is the minimum time between two looks of a soak.
+	soakEvery = 5 * time.Second
 	// margin is added to the fixed lease of the mode without renewal.
 	margin = time.Minute
 )
@@ -28,17 +31,20 @@ type holders struct {
 	b      *bench
 	mode   string
 	locks  int
-	fleet  fleet.Fleet[child.Reading]
+	fleet  fleet.Fleet[load.Reading]
+	window *window       // what was measured; nil: nothing yet
 	began  time.Time     // when the acquires began, by Redis's clock
-	base   child.Reading // memory with one lock per client
-	full   child.Reading // memory with all locks
+	base   load.Reading  // memory with one lock per client
+	full   load.Reading  // memory with all locks
 	took   time.Duration // to acquire the locks
 	points []sample.Point
-	start  sample.Info   // before the clients were started
-	open   sample.Info   // at the start of the window
-	counts child.Reading // the clients' counts since their start
-	warmed int64         // late renewals during the warm-up, whose leases are short
-	lost   int           // locks that were lost before their release
+	start  sample.Info  // before the clients were started
+	open   sample.Info  // at the start of the window
+	counts load.Reading // the clients' counts since their start
+	warmed int64        // late renewals during the warm-up, whose leases are short
+	lost   int          // locks that were lost before their release
+
+	fewest, most int // goroutines at any look
 }
 
 // acquireOver returns the time over which the acquires are spread. It and settleFor are shorter for short leases:
@@ -50,119 +56,167 @@ func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.inter
 // lockdog's renewals are spread over the interval.
 func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
+// looks returns how long the locks are held, and the time between two looks.
+func (f *flags) looks() (total, every time.Duration) {
+	if f.soak > 0 {
+		return f.soak, max(soakEvery, f.interval())
+	}
+	return f.duration, f.duration
+}
+
 // window is what happened between two looks.
 type window struct {
 	from, to   time.Time // by Redis's clock
 	info       sample.Info
-	own        child.Reading
-	foreground *child.Reading // nil: no foreground traffic
+	own        load.Reading
+	foreground *hist.Hist // latencies; nil: no foreground traffic
 }
 
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
-// hold makes the clients of a mode acquire their locks, calls measure, and makes them release the locks. expected is
-// the duration of measure.
-func (b *bench) hold(
-	ctx context.Context, mode string, locks int, expected time.Duration, measure func(*holders) error,
-) (_ *holders, err error) {
+// measure makes the clients of a mode acquire their locks, watches them, and makes them release the locks. If it is
+// interrupted, it returns what was measured until then, if anything, and an error.
+func (b *bench) measure(ctx context.Context, mode string, locks int) (_ *holders, err error) {
 	h := &holders{b: b, mode: mode, locks: locks}
 	defer func() { err = errors.Join(err, h.fleet.Close()) }()
-	var command []string
-	if mode == child.Redisson {
-		command = b.redisson
-	}
-	if h.open, err = b.sampler.Look(ctx); err != nil {
-		return nil, err
-	}
-	h.start = h.open
-	for _, cfg := range b.configs(mode, locks, 2*expected+b.lease+margin) {
-		if err := h.fleet.Start(command, cfg); err != nil {
-			return nil, err
-		}
-	}
 	if err := h.acquire(ctx); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, b.settleFor()); err != nil {
-		return nil, err
+	interrupted := h.watch(ctx)
+	if h.window == nil {
+		return nil, interrupted
 	}
-	if h.full, err = h.ask(ctx, fleet.Request{Do: child.Weigh}); err != nil {
-		return nil, err
+	if err := h.release(context.WithoutCancel(ctx)); err != nil {
+		return nil, errors.Join(interrupted, err)
 	}
-	if _, err := h.look(ctx); err != nil { // starts the first window
-		return nil, err
-	}
-	if err := measure(h); err != nil {
-		return nil, err
-	}
-	return h, h.release(context.WithoutCancel(ctx))
+	return h, interrupted
 }
 
-// ask sends a request to all clients, and returns the sum of their answers.
-func (h *holders) ask(ctx context.Context, request fleet.Request) (child.Reading, error) {
-	answers, err := h.fleet.Ask(ctx, request)
-	return sum(answers), err
-}
-
-func sum(readings []child.Reading) (all child.Reading) {
-	for _, r := range readings {
-		all.Add(&r)
-	}
-	return all
-}
-
-// acquire makes the clients acquire their locks.
+// acquire starts the clients, makes them acquire their locks, and begins the first window.
 func (h *holders) acquire(ctx context.Context) (err error) {
-	if _, err := h.ask(ctx, fleet.Request{Do: child.Warm}); err != nil {
+	b := h.b
+	if h.start, err = b.sampler.Look(ctx); err != nil {
+		return err
+	}
+	h.open = h.start
+	var command []string
+	if h.mode == load.Redisson {
+		command = b.redisson
+	}
+	total, _ := b.looks()
+	for i := range b.clients { // they share the locks
+		first, next := h.locks*i/b.clients, h.locks*(i+1)/b.clients
+		err := h.fleet.Start(command, load.Config{
+			Mode: h.mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), First: first, Locks: next - first,
+			Lease: b.lease.Seconds(), Hold: (2*total + b.lease + margin).Seconds(), Churn: b.churn / float64(b.clients),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := h.ask(ctx, fleet.Request{Do: load.Warm}); err != nil {
 		return err
 	}
 	if _, err := h.look(ctx); err != nil { // empties the metrics of the warm-up, so that they aren't part of base
 		return err
 	}
-	h.warmed = h.counts.Total(child.Late)
-	if h.base, err = h.ask(ctx, fleet.Request{Do: child.Weigh}); err != nil {
+	h.warmed = h.counts.Total(load.Late)
+	if h.base, err = h.ask(ctx, fleet.Request{Do: load.Weigh}); err != nil {
 		return err
 	}
-	info, err := h.b.sampler.Look(ctx)
+	info, err := b.sampler.Look(ctx)
 	if err != nil {
 		return err
 	}
 	h.began = info.At
 	start := time.Now()
-	_, err = h.ask(ctx, fleet.Request{Do: child.Acquire, Over: h.b.acquireOver().Seconds()})
+	if _, err := h.ask(ctx, fleet.Request{Do: load.Acquire, Over: b.acquireOver().Seconds()}); err != nil {
+		return err
+	}
 	h.took = time.Since(start)
+	if err := load.Wait(ctx, b.settleFor()); err != nil {
+		return err
+	}
+	if h.full, err = h.ask(ctx, fleet.Request{Do: load.Weigh}); err != nil {
+		return err
+	}
+	_, err = h.look(ctx)
 	return err
+}
+
+// watch looks until the time is over or ctx ends. It merges the windows between the looks of a soak into one.
+func (h *holders) watch(ctx context.Context) error {
+	total, every := h.b.looks()
+	start, end := h.open, time.Now().Add(total)
+	for left := total; left > 0; left = time.Until(end) {
+		interrupted := load.Wait(ctx, min(left, every))
+		if interrupted != nil && h.b.soak == 0 { // in a part of an interval, per-lock mode renews all locks or none
+			return interrupted
+		}
+		w, err := h.look(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		n := w.own.Goroutines
+		if h.b.soak > 0 {
+			lag := w.own.Times[load.Lag]
+			h.b.say("%d lost, %.0f calls/s, lag p99 %v", h.counts.Total(load.Losses),
+				float64(sample.Sort(w.info.Commands, 0).Scripts)/w.seconds(), lag.Quantile(.99).Round(time.Millisecond))
+		}
+		if h.window == nil {
+			h.window, h.fewest, h.most = w, n, n
+		} else {
+			h.window.to, h.window.info = w.to, h.open.Since(start)
+			h.window.own.Add(&w.own)
+			if w.foreground != nil {
+				h.window.foreground.Merge(*w.foreground)
+			}
+			h.fewest, h.most = min(h.fewest, n), max(h.most, n)
+		}
+		if interrupted != nil {
+			return interrupted
+		}
+	}
+	return nil
+}
+
+// ask sends a request to all clients, and returns the sum of their answers.
+func (h *holders) ask(ctx context.Context, request fleet.Request) (load.Reading, error) {
+	answers, err := h.fleet.Ask(ctx, request)
+	var sum load.Reading
+	for _, r := range answers {
+		sum.Add(&r)
+	}
+	return sum, err
 }
 
 // look reads everything at the same time. It ends a window and starts the next one.
 func (h *holders) look(ctx context.Context) (*window, error) {
 	w := &window{from: h.open.At}
 	var info sample.Info
-	var foreground []child.Reading
-	var errs [4]error
+	var errs [3]error
 	var all sync.WaitGroup
 	all.Go(func() { info, errs[0] = h.b.sampler.Look(ctx) })
-	all.Go(func() { w.own, errs[1] = h.ask(ctx, fleet.Request{Do: child.Read}) })
-	all.Go(func() { foreground, errs[2] = h.b.traffic.Ask(ctx, fleet.Request{Do: child.Read}) })
+	all.Go(func() { w.own, errs[1] = h.ask(ctx, fleet.Request{Do: load.Read}) })
 	all.Wait()
+	if h.b.traffic != nil {
+		latency := h.b.traffic.Take()
+		w.foreground = &latency
+	}
 	points, err := h.b.sampler.Take()
 	if err != nil {
-		errs[3] = fmt.Errorf("sampling ended: %w", err)
+		errs[2] = fmt.Errorf("sampling ended: %w", err)
 	}
 	h.points = append(h.points, points...)
 	w.to, w.info = info.At, info.Since(h.open)
-	if h.b.traffic != nil {
-		f := sum(foreground)
-		w.foreground = &f
-	}
-	h.counts.Add(&child.Reading{Counts: w.own.Counts})
+	h.counts.Add(&load.Reading{Counts: w.own.Counts})
 	h.open = info
 	return w, errors.Join(errs[:]...)
 }
 
 // release makes the clients release their locks.
 func (h *holders) release(ctx context.Context) error {
-	r, err := h.ask(ctx, fleet.Request{Do: child.Release})
+	r, err := h.ask(ctx, fleet.Request{Do: load.Release})
 	if err != nil {
 		return err
 	}
@@ -186,8 +240,8 @@ const (
 func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received = c.Scripts
-	own = h.counts.Total(child.Calls) - h.counts.Count(child.Calls, string(telemetry.PurposeSubscribe))
-	renewals := h.counts.Count(child.Calls, string(telemetry.PurposeRenew))
+	own = h.counts.Total(load.Calls) - h.counts.Count(load.Calls, string(telemetry.PurposeSubscribe))
+	renewals := h.counts.Count(load.Calls, string(telemetry.PurposeRenew))
 	return received, own, math.Abs(float64(received-own)) <=
 		max(float64(agreeCalls*len(h.b.servers)), agreeShare*float64(renewals))
 }
@@ -195,7 +249,7 @@ func (h *holders) agree() (received, own int64, ok bool) {
 // faults returns reasons why all figures are worthless. It checks nothing for Redisson: its losses aren't lockdog's,
 // and it doesn't count its calls.
 func (h *holders) faults() (faults []error) {
-	if h.mode == child.Redisson {
+	if h.mode == load.Redisson {
 		return nil
 	}
 	if received, own, ok := h.agree(); !ok {

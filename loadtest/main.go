@@ -17,19 +17,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 )
 
 //go:embed usage.txt
 var usage string
 
-func main() { cli.Main(child.Main, run) }
+func main() { cli.Main(load.Main, run) }
 
 // run runs the program, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cli.Run(ctx, "loadtest", usage, parse, func(f flags) error {
-		rep, err := load(ctx, f, stderr)
+		rep, err := measure(ctx, f, stderr)
 		if rep == nil || len(rep.rows) == 0 {
 			return err
 		}
@@ -38,19 +38,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}, args, stdout, stderr)
 }
 
-// load measures what the flags ask for. It returns a report of what was measured even if it was interrupted.
-func load(ctx context.Context, f flags, progress io.Writer) (*report, error) {
+// measure measures what the flags ask for. It returns a report of what was measured even if it was interrupted.
+func measure(ctx context.Context, f flags, progress io.Writer) (*report, error) {
 	b, err := openBench(ctx, f, progress)
 	if err != nil {
 		return nil, err
 	}
 	rep := &report{b: b, load: cli.LoadAverage()}
-	if f.soak > 0 {
-		err = b.soakAll(ctx, rep)
-	} else {
-		err = b.compare(ctx, rep)
-	}
-	err = errors.Join(err, b.close())
+	err = errors.Join(b.compare(ctx, rep), b.close())
 	rep.took, rep.complete = time.Since(b.began), err == nil
 	return rep, err
 }

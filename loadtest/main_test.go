@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 )
 
 // asProgram makes this test binary the program that it tests. It is also the child processes of the runs that tests make.
@@ -27,7 +27,7 @@ const asProgram = "LOCKDOG_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if fleet.IsChild() {
-		os.Exit(child.Main(os.Stdin, os.Stdout))
+		os.Exit(load.Main(os.Stdin, os.Stdout))
 	}
 	if os.Getenv(asProgram) != "" {
 		main()
@@ -59,7 +59,7 @@ func loaded(t *testing.T, args ...string) *report {
 		t.Fatal(err)
 	}
 	var progress bytes.Buffer
-	rep, err := load(t.Context(), f, &progress)
+	rep, err := measure(t.Context(), f, &progress)
 	if err == nil {
 		err = errors.Join(rep.faults...)
 	}
@@ -99,12 +99,12 @@ func TestFigures(t *testing.T) {
 	if !rep.complete || len(rep.rows) != 3 {
 		t.Fatalf("%+v", rep)
 	}
-	if none := figure(t, rep, child.None, figures.Calls); none > 0.5 {
+	if none := figure(t, rep, load.None, figures.Calls); none > 0.5 {
 		t.Errorf("without renewal: %v", none)
 	}
 	const busy = .25 // of what is predicted, where the machine has other work
 	const interval = 4.
-	for mode, calls := range map[string]float64{child.PerLock: 200 / interval, child.Batched: 2 / interval} { // one for each client
+	for mode, calls := range map[string]float64{load.PerLock: 200 / interval, load.Batched: 2 / interval} { // one for each client
 		within(t, mode+" predicted", figure(t, rep, mode, figures.Predicted), calls, .001)
 		within(t, mode+" calls", figure(t, rep, mode, figures.Calls), calls, busy)
 		within(t, mode+" own calls", figure(t, rep, mode, figures.OwnCalls), calls, busy)
@@ -126,8 +126,8 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %v s of timeline, %v", r.mode, seconds, r.rounds)
 		}
 	}
-	used, batched := figure(t, rep, child.Batched, figures.Utilization), figure(t, rep, child.Batched, figures.GoroutinesPerLock)
-	perLock := figure(t, rep, child.PerLock, figures.GoroutinesPerLock)
+	used, batched := figure(t, rep, load.Batched, figures.Utilization), figure(t, rep, load.Batched, figures.GoroutinesPerLock)
+	perLock := figure(t, rep, load.PerLock, figures.GoroutinesPerLock)
 	if perLock < .99 || batched > .1 || used < .3 || used > .9 {
 		t.Errorf("goroutines %v and %v, utilization %v", perLock, batched, used)
 	}
@@ -139,9 +139,9 @@ func TestReport(t *testing.T) {
 	rep := &report{
 		b: &bench{flags: flags{clients: 2, lease: 30 * time.Second}, addrs: []string{"one"}}, command: "loadtest <flags>",
 		rows: []*row{
-			{mode: child.None, locks: 9, rounds: figures.Rounds{{figures.ForegroundHigh: 2}}},
+			{mode: load.None, locks: 9, rounds: figures.Rounds{{figures.ForegroundHigh: 2}}},
 			{
-				mode: child.Batched, locks: 9, timeline: []float64{0, 10, 1},
+				mode: load.Batched, locks: 9, timeline: []float64{0, 10, 1},
 				rounds: figures.Rounds{{figures.Calls: 1.5, figures.Peak: 2, figures.ForegroundLow: 1}},
 			},
 		},
@@ -172,8 +172,8 @@ func TestReport(t *testing.T) {
 // TestLossesAreReported: what was lost is told with its causes, and fails the run, and so does a wrong count.
 func TestLossesAreReported(t *testing.T) {
 	t.Parallel()
-	counts := map[string]int64{child.Losses + "/stalled": 2, child.Calls + "/acquire": 9}
-	h := &holders{b: &bench{servers: []string{"one"}}, mode: child.Batched, locks: 9, lost: 2, counts: child.Reading{Counts: counts}}
+	counts := map[string]int64{load.Losses + "/stalled": 2, load.Calls + "/acquire": 9}
+	h := &holders{b: &bench{servers: []string{"one"}}, mode: load.Batched, locks: 9, lost: 2, counts: load.Reading{Counts: counts}}
 	text := errors.Join(h.faults()...).Error()
 	if !strings.Contains(text, "Redis counts 0 scripts, the clients 9") || !strings.Contains(text, "2 were lost") || !strings.Contains(text, "stalled:2") {
 		t.Error(text)
@@ -202,10 +202,10 @@ func TestSoak(t *testing.T) {
 	t.Parallel()
 	rep := loaded(t, "-soak", "12s", "-locks", "600", "-lease", "12s", "-churn", "50", "-cluster", "-foreground", "50")
 	// Three nodes with a batch each in 4 s, and two scripts for each pair.
-	if calls := figure(t, rep, child.Batched, figures.Calls); calls < .75+2*50*.6 || calls > .75+2*50*1.4 || len(rep.notes) != 1 {
+	if calls := figure(t, rep, load.Batched, figures.Calls); calls < .75+2*50*.6 || calls > .75+2*50*1.4 || len(rep.notes) != 1 {
 		t.Errorf("%v calls/s, %v", calls, rep.notes)
 	}
-	within(t, "renewals", figure(t, rep, child.Batched, figures.Renewals), 600/4., .3) // a batch more or less, of nine
+	within(t, "renewals", figure(t, rep, load.Batched, figures.Renewals), 600/4., .3) // a batch more or less, of nine
 }
 
 // TestInterrupt: a run that is interrupted prints what there is, and its page.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
 )
 
 // report is the result of a run: tables, and a page with a picture.
@@ -24,8 +24,8 @@ type report struct {
 	command  string
 	load     string // average of the machine, at the start
 	took     time.Duration
-	complete bool // not interrupted, and nothing failed
-	rows     []*row
+	complete bool   // not interrupted, and nothing failed
+	rows     []*row // in the order in which they are first measured: that of the flags
 	notes    []string
 	faults   []error // reasons why the figures are worthless
 }
@@ -47,18 +47,37 @@ func (rep *report) find(mode string, locks int) *row {
 	return nil
 }
 
-// row finds a row, or adds one.
-func (rep *report) row(mode string, locks int) *row {
-	r := rep.find(mode, locks)
-	if r == nil {
-		r = &row{mode: mode, locks: locks}
-		rep.rows = append(rep.rows, r)
-		slices.SortStableFunc(rep.rows, func(a, b *row) int {
-			return cmp.Or(cmp.Compare(a.locks, b.locks),
-				cmp.Compare(slices.Index(allModes, a.mode), slices.Index(allModes, b.mode)))
-		})
+// By how much the number of goroutines of a process may vary, for any number of locks: calls in flight have goroutines,
+// and so do the pairs of churn.
+const (
+	soakGoroutines  = 32
+	churnGoroutines = 400
+)
+
+// add adds a measurement. idle is the window of the run without renewal in the same round, if there is one.
+func (rep *report) add(h *holders, idle *window) {
+	b, f := rep.b, h.figures(idle)
+	if b.rounds > 1 && h.window.foreground != nil {
+		delete(f, figures.RedisShare)
+		delete(f, figures.RedisPerRenewal)
 	}
-	return r
+	r := rep.find(h.mode, h.locks)
+	if r == nil {
+		r = &row{mode: h.mode, locks: h.locks, timeline: sample.Series(h.points, h.began, h.window.to)}
+		rep.rows = append(rep.rows, r)
+	}
+	r.rounds = append(r.rounds, f)
+	rep.faults = append(rep.faults, h.faults()...)
+	if b.soak == 0 {
+		return
+	}
+	may := soakGoroutines
+	if b.churn > 0 {
+		may += churnGoroutines
+	}
+	rep.notes = append(rep.notes, fmt.Sprintf("%d locks were acquired in %s, and held for %.0f s by %d process(es), "+
+		"with %d to %d goroutines (%d more are expected at most).", h.locks, h.took.Round(time.Millisecond),
+		h.window.seconds(), b.clients, h.fewest, h.most, may*b.clients))
 }
 
 // blocks are tables with some of the columns each: a single table would be wider than a terminal. -h explains the

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -27,7 +27,7 @@ var callLimits = map[int]float64{1000: 0.5, 10_000: 4.5, 100_000: 45}
 func (rep *report) verdicts() (verdicts []string) {
 	b := rep.b
 	for _, r := range rep.rows {
-		if r.mode != child.Batched {
+		if r.mode != load.Batched {
 			continue
 		}
 		most := func(key figures.Key, what string, limit float64, unit string) figures.Target {
@@ -63,9 +63,9 @@ func (rep *report) verdicts() (verdicts []string) {
 		if b.soak > 0 {
 			atMost(figures.Utilization, "lease used up, p99.9", utilizationP, "")
 		}
-		beside(child.PerLock, figures.RedisPerRenewal, "", "Redis CPU per renewal", cpuShare, "µs")
+		beside(load.PerLock, figures.RedisPerRenewal, "", "Redis CPU per renewal", cpuShare, "µs")
 		if r.locks <= latencyLocks { // compared with the noise of the run without renewal
-			beside(child.None, figures.ForegroundLow, figures.ForegroundHigh,
+			beside(load.None, figures.ForegroundLow, figures.ForegroundHigh,
 				"least p99 of others' commands", 1, "ms")
 		}
 	}

@@ -19,7 +19,7 @@ import org.redisson.config.Config;
 
 /**
  * A child process of the load test that holds its locks through Redisson. Like the others it reads a line of JSON with its configuration, then
- * one for each request, and answers each with a line. See loadtest/internal/fleet and loadtest/internal/child.
+ * one for each request, and answers each with a line. See loadtest/internal/fleet and loadtest/internal/load.
  */
 public final class Client {
     private static final Gson GSON = new Gson();

@@ -1,9 +1,8 @@
-package child
+package load
 
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/telemetry"
@@ -17,23 +16,17 @@ const (
 	Redisson = "redisson" // org.redisson: a Java program that uses the same protocol
 )
 
-// Foreground is the role of the child that sends ordinary traffic.
-const Foreground = "foreground"
-
 // Config describes a child. Durations are in seconds.
 type Config struct {
-	Role    string   `json:"role"` // a mode, or Foreground
+	Mode    string   `json:"mode"`
 	Addrs   []string `json:"addrs"`
 	Cluster bool     `json:"cluster"`
 	RTT     float64  `json:"rtt,omitempty"` // added between this child and Redis
-	// For holders:
-	First int     `json:"first"` // number of the first lock
-	Locks int     `json:"locks"`
-	Lease float64 `json:"lease"`
-	Hold  float64 `json:"hold"`  // the lease in the mode without renewal: longer than the run
-	Churn float64 `json:"churn"` // pairs of acquire and release per second, on other names
-	// For the foreground:
-	Rate float64 `json:"rate"` // commands per second
+	First   int      `json:"first"`         // number of the first lock
+	Locks   int      `json:"locks"`
+	Lease   float64  `json:"lease"`
+	Hold    float64  `json:"hold"`  // the lease in the mode without renewal: longer than the run
+	Churn   float64  `json:"churn"` // pairs of acquire and release per second, on other names
 }
 
 // Name returns the name of the i-th lock. Names look random, so that they are spread over all slots of a cluster.
@@ -46,14 +39,14 @@ func Name(i int) string {
 
 // The requests.
 const (
-	Warm    = "warm"    // sets up what is needed only once, such as connections; a holder then acquires its first lock
+	Warm    = "warm"    // sets up what is needed only once, such as connections, and acquires the first lock
 	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible
 	Weigh   = "weigh"   // collects garbage and reports the memory in use
 	Read    = "read"    // reports what happened since the last Read
 	Release = "release" // releases everything
 )
 
-// The metrics that are read: those of lockdog, which the per-lock mode uses too, and those of the foreground.
+// The metrics of lockdog that are read. The per-lock mode uses them, too.
 var (
 	Renewals = telemetry.MetricRenewals.Name      // counts, by outcome
 	Calls    = telemetry.MetricCommands.Name      // by purpose
@@ -63,13 +56,6 @@ var (
 	Lag      = telemetry.MetricScheduleLag.Name   // histogram: how late they were sent
 	// Utilization: histogram of the share of the lease used up at each renewal; 1 s is all of it.
 	Utilization = telemetry.MetricUtilization.Name
-)
-
-// The metrics of the foreground.
-const (
-	Latency = "loadtest.latency"
-	Sent    = "loadtest.sent" // including failed ones
-	Errors  = "loadtest.errors"
 )
 
 // Reading is a child's answer. Each request sets only a part of it.
@@ -124,10 +110,4 @@ func (r *Reading) Add(o *Reading) {
 		sum.Merge(times)
 		r.Times[metric] = sum
 	}
-}
-
-// Quantile returns a quantile of a metric's times, rounded to the millisecond.
-func (r *Reading) Quantile(metric string, q float64) time.Duration {
-	h := r.Times[metric]
-	return h.Quantile(q).Round(time.Millisecond)
 }

@@ -1,9 +1,8 @@
-package child
+package load
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,24 +13,18 @@ import (
 // lockdog holds locks through package lock: renewed ones with default options or, in the mode without renewal, ones
 // with a fixed lease that is longer than the run.
 type lockdog struct {
-	cfg    *Config
+	rtt    time.Duration
 	client *lock.Client
 	leases []*lock.Lease
-
-	stopChurn context.CancelFunc
-	churned   chan error // the result of the churn
 }
 
-func newLockdog(cfg *Config, rdb redis.UniversalClient, m *meter) (role, error) {
+func newLockdog(cfg Config, rdb redis.UniversalClient, m *meter) (locks, error) {
 	opt := lock.WithLease(seconds(cfg.Lease))
-	if cfg.Role == None {
+	if cfg.Mode == None {
 		opt = lock.WithFixedLease(seconds(cfg.Hold))
 	}
 	client, err := lock.New(rdb, lock.WithMeterProvider(m.provider), opt)
-	if err != nil {
-		return nil, err
-	}
-	return holder{&lockdog{cfg: cfg, client: client, leases: make([]*lock.Lease, cfg.Locks)}, cfg}, nil
+	return &lockdog{rtt: seconds(cfg.RTT), client: client, leases: make([]*lock.Lease, cfg.Locks)}, err
 }
 
 // closeTimeout is the maximum time for the end.
@@ -50,8 +43,15 @@ func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 	return lease, lease/3 + slack
 }
 
-func (d *lockdog) warmUp(ctx context.Context, name string) error {
-	lease, hold := warmFor(seconds(d.cfg.RTT))
+func (d *lockdog) cycle(ctx context.Context, name string, renew bool) error {
+	if !renew {
+		l, err := d.client.Mutex(name).TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		return l.Release(ctx)
+	}
+	lease, hold := warmFor(d.rtt)
 	m := d.client.Mutex(name, lock.WithLease(lease))
 	l, err := m.Lock(ctx)
 	for errors.Is(err, lock.ErrUnavailable) && ctx.Err() == nil { // with so short a lease it gives up after seconds
@@ -60,7 +60,7 @@ func (d *lockdog) warmUp(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := sleepUntil(ctx, time.Now().Add(hold)); err != nil {
+	if err := Wait(ctx, hold); err != nil {
 		return err
 	}
 	// If the machine stands still, such a short lease is lost, or too short for an answer. That doesn't matter for
@@ -96,35 +96,4 @@ func (d *lockdog) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	return d.client.Close(ctx)
-}
-
-// begin acquires and releases other locks at the configured rate until stop.
-func (d *lockdog) begin() {
-	if d.cfg.Churn == 0 {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	d.stopChurn, d.churned = stop, make(chan error, 1)
-	go func() {
-		err := paced(ctx, 4*atOnce, arrivals(d.cfg.Churn), func(_ context.Context, i int, _ time.Time) error {
-			l, err := d.client.Mutex(fmt.Sprint("loadtest:churn:", Name(d.cfg.First), ":",
-				i)).TryLock(context.Background())
-			if err == nil {
-				err = l.Release(context.Background())
-			}
-			return err
-		})
-		if errors.Is(err, context.Canceled) { // stopped
-			err = nil
-		}
-		d.churned <- err
-	}()
-}
-
-func (d *lockdog) stop() error {
-	if d.churned == nil {
-		return nil
-	}
-	d.stopChurn()
-	return <-d.churned
 }

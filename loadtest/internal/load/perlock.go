@@ -1,14 +1,12 @@
-package child
+package load
 
 import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -40,8 +38,7 @@ const lateAt = 0.8
 type perLock struct {
 	rdb   redis.UniversalClient
 	lease time.Duration
-	locks []*tickingLock
-	all   sync.WaitGroup // the goroutines of the locks
+	held  []*tickingLock
 
 	lag, batch, utilization    metric.Float64Histogram
 	acquires, renews, releases func(context.Context) // calls
@@ -51,25 +48,22 @@ type perLock struct {
 
 // tickingLock is one lock that a goroutine renews.
 type tickingLock struct {
-	name string
-	stop chan struct{}
+	name        string
+	stop, ended chan struct{}
 }
 
-func newPerLock(cfg *Config, rdb redis.UniversalClient, m *meter) role {
-	count := func(name string, key attribute.Key, value string) func(context.Context) {
-		return m.counter(name, key.String(value))
+func newPerLock(cfg Config, rdb redis.UniversalClient, m *meter) locks {
+	return &perLock{
+		rdb: rdb, lease: seconds(cfg.Lease), held: make([]*tickingLock, cfg.Locks),
+		lag: m.histogram(Lag), batch: m.histogram(Batch), utilization: m.histogram(Utilization),
+		acquires: m.counter(Calls, string(telemetry.PurposeAcquire)),
+		renews:   m.counter(Calls, string(telemetry.PurposeRenew)),
+		releases: m.counter(Calls, string(telemetry.PurposeRelease)),
+		renewed:  m.counter(Renewals, string(telemetry.RenewalRenewed)),
+		failed:   m.counter(Renewals, string(telemetry.RenewalError)),
+		missing:  m.counter(Losses, string(telemetry.LossMissing)),
+		late:     m.counter(Late, ""),
 	}
-	return holder{&perLock{
-		rdb: rdb, lease: seconds(cfg.Lease), locks: make([]*tickingLock, cfg.Locks),
-		lag: m.histogram(Lag, "s"), batch: m.histogram(Batch, "s"), utilization: m.histogram(Utilization, "1"),
-		acquires: count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeAcquire)),
-		renews:   count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeRenew)),
-		releases: count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeRelease)),
-		renewed:  count(Renewals, telemetry.KeyOutcome, string(telemetry.RenewalRenewed)),
-		failed:   count(Renewals, telemetry.KeyOutcome, string(telemetry.RenewalError)),
-		missing:  count(Losses, telemetry.KeyCause, string(telemetry.LossMissing)),
-		late:     m.counter(Late),
-	}, cfg}
 }
 
 // call runs a script as redis.Script.Run does, and counts the calls after the reply: in a storm, thousands of calls
@@ -85,7 +79,7 @@ func (p *perLock) call(ctx context.Context, count func(context.Context), s *redi
 	return n == 1, err
 }
 
-func (p *perLock) warmUp(ctx context.Context, name string) error {
+func (p *perLock) cycle(ctx context.Context, name string, _ bool) error {
 	if _, err := p.call(ctx, p.acquires, acquireScript, name); err != nil {
 		return err
 	}
@@ -102,14 +96,15 @@ func (p *perLock) take(ctx context.Context, i int, name string) error {
 	if err != nil {
 		return err
 	}
-	l := &tickingLock{name: name, stop: make(chan struct{})}
-	p.locks[i] = l
-	p.all.Go(func() { p.keep(l, sent) })
+	l := &tickingLock{name: name, stop: make(chan struct{}), ended: make(chan struct{})}
+	p.held[i] = l
+	go p.keep(l, sent)
 	return nil
 }
 
 // keep renews one lock until it is released or lost.
 func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
+	defer close(l.ended)
 	ticker := time.NewTicker(p.lease / 3)
 	defer ticker.Stop()
 	for {
@@ -149,23 +144,14 @@ func (p *perLock) renew(name string, due time.Time, confirmed *time.Time) bool {
 	return ok || err != nil
 }
 
-func (p *perLock) begin() {}
-
-func (p *perLock) stop() error {
-	for _, l := range p.locks {
-		if l != nil {
-			close(l.stop)
-		}
-	}
-	p.all.Wait()
-	return nil
-}
-
 func (p *perLock) drop(ctx context.Context, i int) (taken, ours bool, err error) {
-	if p.locks[i] == nil {
+	l := p.held[i]
+	if l == nil {
 		return false, false, nil
 	}
-	ours, err = p.call(ctx, p.releases, releaseScript, p.locks[i].name)
+	close(l.stop)
+	<-l.ended
+	ours, err = p.call(ctx, p.releases, releaseScript, l.name)
 	return true, ours, err
 }
 

@@ -1,4 +1,4 @@
-package child_test
+package load_test
 
 import (
 	"bytes"
@@ -7,10 +7,12 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/internal/load"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -18,7 +20,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // reply is a line of a child's.
 type reply struct {
 	Error  string
-	Result child.Reading
+	Result load.Reading
 }
 
 // talker is a child that runs here.
@@ -30,13 +32,13 @@ type talker struct {
 	end  chan int
 }
 
-func start(t *testing.T, cfg child.Config) *talker {
+func start(t *testing.T, cfg load.Config) *talker {
 	t.Helper()
 	theirIn, in := io.Pipe()
 	out, theirOut := io.Pipe()
 	c := &talker{t, in, json.NewDecoder(out), out, make(chan int, 1)}
 	go func() {
-		code := child.Main(theirIn, theirOut)
+		code := load.Main(theirIn, theirOut)
 		_ = theirOut.Close()
 		c.end <- code
 	}()
@@ -52,7 +54,7 @@ func (c *talker) send(v any) {
 }
 
 // ask wants an answer that is no error.
-func (c *talker) ask(what string) child.Reading {
+func (c *talker) ask(what string) load.Reading {
 	c.t.Helper()
 	c.send(fleet.Request{Do: what})
 	var r reply
@@ -75,29 +77,29 @@ func (c *talker) finish() {
 // released.
 func TestHolders(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{child.None, child.PerLock, child.Batched} {
+	for _, mode := range []string{load.None, load.PerLock, load.Batched} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			c := start(t, child.Config{Role: mode, Addrs: []string{srv.Addr()}, First: 5, Locks: 10, Lease: 30, Hold: 60})
-			c.ask(child.Warm)
-			c.ask(child.Read)
-			c.ask(child.Acquire)
-			r := c.ask(child.Read)
+			c := start(t, load.Config{Mode: mode, Addrs: []string{srv.Addr()}, First: 5, Locks: 10, Lease: 30, Hold: 60})
+			c.ask(load.Warm)
+			c.ask(load.Read)
+			c.ask(load.Acquire)
+			r := c.ask(load.Read)
 			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up. Renewals of
 			// the warming up may still be on their way, a call for all of them.
-			late := map[string]int64{child.None: 3, child.Batched: 3}[mode]
-			if n := r.Count(child.Calls, "acquire"); n < 1 || n > 9 || r.Count(child.Calls, "renew") > late || r.Total(child.Losses) != 0 || r.CPU <= 0 {
+			late := map[string]int64{load.None: 3, load.Batched: 3}[mode]
+			if n := r.Count(load.Calls, "acquire"); n < 1 || n > 9 || r.Count(load.Calls, "renew") > late || r.Total(load.Losses) != 0 || r.CPU <= 0 {
 				t.Errorf("%+v", r)
 			}
-			if r := c.ask(child.Weigh); r.Heap <= 0 || r.Stacks <= 0 || r.Goroutines <= 0 {
+			if r := c.ask(load.Weigh); r.Heap <= 0 || r.Stacks <= 0 || r.Goroutines <= 0 {
 				t.Errorf("%+v", r)
 			}
 			c.ask("dance")
-			if n, err := srv.Client(t).Del(t.Context(), child.Name(6)).Result(); err != nil || n != 1 {
+			if n, err := srv.Client(t).Del(t.Context(), load.Name(6)).Result(); err != nil || n != 1 {
 				t.Fatalf("%d keys, %v", n, err)
 			}
-			if r := c.ask(child.Release); r.Released != 9 || r.Lost != 1 {
+			if r := c.ask(load.Release); r.Released != 9 || r.Lost != 1 {
 				t.Errorf("released %d, lost %d", r.Released, r.Lost)
 			}
 			c.finish()
@@ -105,38 +107,47 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestForeground counts and measures what it sends.
+// TestForeground measures each command that it sends.
 func TestForeground(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	c := start(t, child.Config{Role: child.Foreground, Addrs: []string{srv.Addr()}, Rate: 2000})
-	c.ask(child.Warm)
-	c.ask(child.Acquire)
-	var all child.Reading
-	for range 200 {
-		r := c.ask(child.Read)
-		all.Add(&r)
+	f, err := load.StartForeground(t.Context(), []string{srv.Addr()}, false, 2000)
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.ask(child.Release)
-	r := c.ask(child.Read)
-	all.Add(&r)
-	c.finish()
-	latency, executed := all.Times[child.Latency], srv.Commands(t)
-	sent, want := all.Total(child.Sent), executed["get"]+executed["set"]-1000 // the thousand keys are set first
-	if sent == 0 || sent != latency.Count() || sent != want || all.Total(child.Errors) != 0 {
-		t.Errorf("sent %d, measured %d, executed %d: %v", sent, latency.Count(), want, all.Counts)
+	var all hist.Hist
+	for range 200 {
+		all.Merge(f.Take())
+		time.Sleep(time.Millisecond)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	all.Merge(f.Take())
+	executed := srv.Commands(t)
+	sent := executed["get"] + executed["set"] - 1000 // the thousand keys are set first
+	if sent == 0 || sent != all.Count() || executed["set"] < 1000 || all.Quantile(.5) <= 0 {
+		t.Errorf("measured %d, executed %d", all.Count(), sent)
+	}
+}
+
+// TestForegroundNeedsRedis: without Redis it says so.
+func TestForegroundNeedsRedis(t *testing.T) {
+	t.Parallel()
+	if _, err := load.StartForeground(t.Context(), []string{"127.0.0.1:1"}, false, 1); err == nil {
+		t.Error("no error")
 	}
 }
 
 // The names of the Java client are the same: what was measured first is the same locks again.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if name := child.Name(0); name != "loadtest:e220a8397b1dcdaf" {
+	if name := load.Name(0); name != "loadtest:e220a8397b1dcdaf" {
 		t.Error(name)
 	}
 	seen := make(map[string]bool)
 	for i := range 100_000 {
-		name := child.Name(i)
+		name := load.Name(i)
 		if seen[name] {
 			t.Fatalf("%s twice", name)
 		}
@@ -149,12 +160,12 @@ func TestBadInput(t *testing.T) {
 	for input, code := range map[string]int{
 		"":    0, // the parent was gone at once
 		"x\n": 1,
-		`{"role":"dancer","addrs":["localhost:1"]}` + "\n":                                 1,
-		`{"role":"batched","addrs":["localhost:1"],"lease":0.001}` + "\n":                  1,
-		fmt.Sprintf(`{"role":"batched","addrs":["localhost:1"],"lease":%v}`, 30) + "\nx\n": 1,
+		`{"mode":"dancer","addrs":["localhost:1"]}` + "\n":                                 1,
+		`{"mode":"batched","addrs":["localhost:1"],"lease":0.001}` + "\n":                  1,
+		fmt.Sprintf(`{"mode":"batched","addrs":["localhost:1"],"lease":%v}`, 30) + "\nx\n": 1,
 	} {
 		var out bytes.Buffer
-		if got := child.Main(strings.NewReader(input), &out); got != code {
+		if got := load.Main(strings.NewReader(input), &out); got != code {
 			t.Errorf("%q: exit code %d, want %d", input, got, code)
 		}
 	}
@@ -163,13 +174,13 @@ func TestBadInput(t *testing.T) {
 // TestEndOfInput: a child whose parent is gone releases what it holds.
 func TestEndOfInput(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{child.PerLock, child.Batched} {
+	for _, mode := range []string{load.PerLock, load.Batched} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			c := start(t, child.Config{Role: mode, Addrs: []string{srv.Addr()}, Locks: 10, Lease: 30})
-			c.ask(child.Warm)
-			c.ask(child.Acquire)
+			c := start(t, load.Config{Mode: mode, Addrs: []string{srv.Addr()}, Locks: 10, Lease: 30})
+			c.ask(load.Warm)
+			c.ask(load.Acquire)
 			c.finish()
 			left, err := srv.Client(t).Keys(t.Context(), "loadtest:*").Result()
 			if err != nil || len(left) > 0 {

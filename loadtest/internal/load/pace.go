@@ -1,4 +1,4 @@
-package child
+package load
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func paced(
 	var all sync.WaitGroup
 	for i := 0; ; i++ {
 		at, ok := due(i)
-		if !ok || sleepUntil(ctx, at) != nil {
+		if !ok || Wait(ctx, time.Until(at)) != nil {
 			break
 		}
 		running <- struct{}{}
@@ -56,17 +56,19 @@ func arrivals(rate float64) func(int) (time.Time, bool) {
 	}
 }
 
-func sleepUntil(ctx context.Context, at time.Time) error {
-	left := time.Until(at)
-	if left <= 0 {
-		return ctx.Err()
+// Wait waits for d, or until ctx ends.
+func Wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
 	}
-	timer := time.NewTimer(left)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-timer.C:
 		return nil
 	}
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
