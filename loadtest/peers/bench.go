@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -71,8 +71,6 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) measured() bool { return len(b.rounds) > 0 }
-
 // sound returns an error if the figures are worthless because a lock had two holders.
 func (b *bench) sound() error {
 	var errs []error
@@ -103,20 +101,15 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: w.lease(),
+		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: cmp.Or(w.lease, lease),
 		Goroutines: w.goroutines, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {
-		dir, err := os.MkdirTemp("", "lockdog-peers-")
-		if err != nil {
+		if cfg.Witness, err = witness.Create(""); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		cfg.Witness = filepath.Join(dir, "witness")
-		if err := witness.Create(cfg.Witness); err != nil {
-			return nil, err
-		}
+		defer func() { err = errors.Join(err, os.Remove(cfg.Witness)) }()
 	}
 	if w.rtt == 0 {
 		return measure(ctx, w, cfg, servers)
@@ -185,24 +178,4 @@ func measure(ctx context.Context, w *workload, cfg work.Config, addrs []string) 
 		return nil, err
 	}
 	return figuresOf(w, cfg.Peer, results, after.Since(before)), nil
-}
-
-func workNames() []string {
-	var names []string
-	for _, w := range workloads {
-		names = append(names, w.name)
-	}
-	return names
-}
-
-func peerNames() []string {
-	var names []string
-	for _, w := range workloads {
-		for _, p := range w.peers {
-			if !slices.Contains(names, p) {
-				names = append(names, p)
-			}
-		}
-	}
-	return names
 }

@@ -46,17 +46,18 @@ func parse(args []string) (f flags, err error) {
 	set := flag.NewFlagSet("peers", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	seconds := set.Float64("seconds", 2, "")
-	works, peers := set.String("works", "", ""), set.String("peers", "", "")
+	works := set.String("works", strings.Join(workNames(), ","), "")
+	peers := set.String("peers", strings.Join(peerNames(), ","), "")
 	set.IntVar(&f.rounds, "rounds", 5, "")
 	set.StringVar(&f.json, "json", "", "")
 	if err := set.Parse(args); err != nil {
 		return f, err
 	}
-	chosenWorks, err := list("works", *works, workNames())
+	chosenWorks, err := cli.List("works", *works, workNames())
 	if err != nil {
 		return f, err
 	}
-	chosenPeers, err := list("peers", *peers, peerNames())
+	chosenPeers, err := cli.List("peers", *peers, peerNames())
 	if err != nil {
 		return f, err
 	}
@@ -75,21 +76,13 @@ func parse(args []string) (f flags, err error) {
 	return f, nil
 }
 
-// list is cli.List; "" means all.
-func list(flag, text string, known []string) ([]string, error) {
-	if text == "" {
-		return nil, nil
-	}
-	return cli.List(flag, text, known)
-}
-
 // run runs the program, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	help := fmt.Sprintf(usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
 	return cli.Run(ctx, "peers", help, parse, func(f flags) error {
 		b := newBench(f, stderr)
 		err := b.all(ctx)
-		if b.measured() { // after an interrupt: print what was measured until then
+		if len(b.rounds) > 0 { // after an interrupt: print what was measured until then
 			err = errors.Join(err, b.print(stdout), b.sound(), b.save())
 		}
 		return err

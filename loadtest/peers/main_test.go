@@ -114,8 +114,9 @@ func TestWorkloads(t *testing.T) {
 func result(counts ...int64) work.Result {
 	r := work.Result{Seconds: 2, Counts: counts, CPU: 300 * time.Microsecond, Mallocs: 1200, Bytes: 60000}
 	for _, c := range counts {
-		r.All += c
+		r.Total.Operations += c
 	}
+	r.Window.Operations = r.Total.Operations
 	for i := range 100 {
 		r.Times.Add(time.Duration(i+1) * time.Millisecond)
 	}
@@ -162,8 +163,10 @@ func TestFiguresOfHandoffs(t *testing.T) {
 	t.Parallel()
 	e := sample.Info{Commands: map[string]sample.Stat{"evalsha": {Calls: 50}, "subscribe": {Calls: 10}, "hset": {Calls: 100}}}
 	a, b := result(10, 20), result(30, 15)
-	a.Handed, a.Between, a.Window = 22, 8, work.Handed{Handed: 20, Between: 7}
-	b.Handed, b.Between, b.Window = 40, 12, work.Handed{Handed: 38, Between: 9}
+	a.Total.Add(work.Tally{Handed: 22, Between: 8})
+	a.Window.Add(work.Tally{Handed: 20, Between: 7})
+	b.Total.Add(work.Tally{Handed: 40, Between: 12})
+	b.Window.Add(work.Tally{Handed: 38, Between: 9})
 	b.Overlaps, b.Stuck = 3, 1
 	a.Unserved, b.Unserved = 2, 1
 	a.Handoffs.Add(100 * time.Microsecond)
@@ -182,10 +185,10 @@ func TestFiguresOfHandoffs(t *testing.T) {
 
 func TestFiguresOfLosses(t *testing.T) {
 	t.Parallel()
-	r := work.Result{Told: map[string]work.Told{
-		work.ByDel:      {After: []time.Duration{3e6, 7e6, 5e6}},
-		work.ByFlushall: {After: []time.Duration{1e6}, Never: 2},
-		work.ByForce:    {Never: 1},
+	r := work.Result{Told: map[figures.Key]work.Told{
+		figures.ToldDel:   {After: []time.Duration{3e6, 7e6, 5e6}},
+		figures.ToldFlush: {After: []time.Duration{1e6}, Never: 2},
+		figures.ToldForce: {Never: 1},
 	}}
 	f := figuresOf(look("loss"), peer.Lockdog, []work.Result{r}, sample.Info{})
 	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})

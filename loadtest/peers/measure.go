@@ -17,31 +17,27 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 		told(f, &results[0])
 		return f
 	}
-	var all, window, mallocs, bytes float64
+	var mallocs, bytes float64
 	var cpu time.Duration
 	var times, handoffs hist.Hist
 	var perGoroutine, perProcess []int64
-	var total, inWindow work.Handed
+	var total, window work.Tally
 	for _, r := range results {
-		var count int64
-		for _, n := range r.Counts {
-			count += n
-		}
-		perGoroutine, perProcess = append(perGoroutine, r.Counts...), append(perProcess, count)
-		all, window = all+float64(r.All), window+float64(count)
+		perGoroutine, perProcess = append(perGoroutine, r.Counts...), append(perProcess, r.Window.Operations)
 		mallocs, bytes, cpu = mallocs+float64(r.Mallocs), bytes+float64(r.Bytes), cpu+r.CPU
 		times.Merge(r.Times)
 		handoffs.Merge(r.Handoffs)
-		total.Handed, total.Between = total.Handed+r.Handed, total.Between+r.Between
-		inWindow.Handed, inWindow.Between = inWindow.Handed+r.Window.Handed, inWindow.Between+r.Window.Between
+		total.Add(r.Total)
+		window.Add(r.Window)
 		f[figures.Stuck] += float64(r.Stuck)
 		f[figures.Unserved] += float64(r.Unserved)
 		f[figures.Overlaps] = max(f[figures.Overlaps], float64(r.Overlaps))
 	}
+	all := float64(total.Operations)
 	seconds := results[0].Seconds
 	f[figures.P50], f[figures.P99] = micros(times.Quantile(.5)), micros(times.Quantile(.99))
 	f[figures.Longest] = millis(times.Most)
-	f[figures.Rate] = window / seconds
+	f[figures.Rate] = float64(window.Operations) / seconds
 	perOp := func(k figures.Key, x float64) {
 		if all > 0 {
 			f[k] = x / all
@@ -55,11 +51,11 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 	each := all // the number by which commands are divided
 	if w.kind == work.Shared {
 		f[figures.Goroutines] = figures.Ratio(perGoroutine)
-		turns := float64(inWindow.Handed)
+		turns := float64(window.Handed)
 		each = float64(total.Handed)
 		if w.processes > 1 {
 			f[figures.Processes] = figures.Ratio(perProcess)
-			turns, each = float64(inWindow.Between), float64(total.Between)
+			turns, each = float64(window.Between), float64(total.Between)
 			if handoffs.Count() > 0 {
 				f[figures.HandoffP50] = micros(handoffs.Quantile(.5))
 			}
@@ -86,13 +82,10 @@ func count(name string, commands map[string]sample.Stat) (received, inLua float6
 
 // told sets the longest times until holders were notified of a loss.
 func told(f figures.Figures, r *work.Result) {
-	keys := map[string]figures.Key{
-		work.ByDel: figures.ToldDel, work.ByFlushall: figures.ToldFlush, work.ByForce: figures.ToldForce,
-	}
 	f[figures.ToldNever] = 0
 	for way, t := range r.Told {
 		for _, d := range t.After {
-			f[keys[way]] = max(f[keys[way]], millis(d))
+			f[way] = max(f[way], millis(d))
 		}
 		f[figures.ToldNever] += float64(t.Never)
 	}

@@ -21,8 +21,9 @@ type workload struct {
 	pause      time.Duration
 	rtt        time.Duration // round trip from the clients to Redis; 0: none is added
 	cluster    bool
-	oneCPU     bool   // everything shares one CPU
-	base       string // the peer by whose figure (key) the others are divided in the table
+	oneCPU     bool          // everything shares one CPU
+	lease      time.Duration // 0: the usual one
+	base       string        // the peer by whose figure (key) the others are divided in the table
 	key        figures.Key
 	columns    []figures.Key
 }
@@ -91,7 +92,7 @@ var nearby = []workload{
 		peers: batching, processes: 1, goroutines: 256, cluster: true,
 		base: peer.Rueidislock, key: figures.Rate, columns: operations,
 	},
-	distinct("crowd", crowd, 0),
+	distinct("crowd", crowd),
 	{
 		name: "queue", title: "64 goroutines of one process, one name", kind: work.Shared, peers: queueing,
 		processes: 1, goroutines: 64, base: peer.Gate, key: figures.Handoffs, columns: contended,
@@ -117,65 +118,50 @@ var nearby = []workload{
 		name:  "loss",
 		title: "How long a holder isn't told that its lock is gone, at most; leases of 1.5 s. The others never tell",
 		kind:  work.Loss, peers: []string{peer.Rueidislock, peer.Lockdog, peer.LockdogLoss},
-		processes: 1, goroutines: 1, columns: losses,
+		processes: 1, goroutines: 1, lease: lossLease, columns: losses,
 	},
 }
 
-// far returns the workloads at a distance.
+// far returns the workloads at a distance. At the first one, they include one caller, and callers that want one name.
 func far() []workload {
 	var all []workload
-	for _, rtt := range distances {
-		if rtt == distances[0] {
-			all = append(all, apart(rtt)...)
+	for i, rtt := range distances {
+		for _, w := range nearby {
+			switch {
+			case i > 0:
+				continue
+			case w.name == "single":
+				w.peers = []string{peer.Floor, peer.Redislock, peer.Rueidislock, peer.Lockdog}
+			case w.kind == work.Shared:
+				w.peers = []string{peer.Gate, peer.Rueidislock, peer.Lockdog}
+			default:
+				continue
+			}
+			all = append(all, w.at(rtt))
 		}
-		all = append(all, distinct("few", 64, rtt), distinct("many", 256, rtt), distinct("crowd", crowd, rtt))
-	}
-	for i := range all {
-		all[i].columns = append(slices.Clone(all[i].columns), figures.RoundTrip)
+		all = append(all, distinct("few", 64).at(rtt), distinct("many", 256).at(rtt), distinct("crowd", crowd).at(rtt))
 	}
 	return all
 }
 
 // distinct returns a workload of many goroutines, each with its own names.
-func distinct(name string, goroutines int, rtt time.Duration) workload {
-	w := workload{
+func distinct(name string, goroutines int) workload {
+	return workload{
 		name: name, title: fmt.Sprintf("Lock and release, %d goroutines, distinct names", goroutines),
-		kind: work.Distinct, peers: batching, processes: 1, goroutines: goroutines, rtt: rtt,
+		kind: work.Distinct, peers: batching, processes: 1, goroutines: goroutines,
 		base: peer.Rueidislock, key: figures.Rate, columns: crowded,
 	}
-	if rtt > 0 {
-		w.name, w.title = at(name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt)
-	}
-	return w
 }
 
-// apart returns the other workloads at a distance: one caller, and callers that want one name.
-func apart(rtt time.Duration) []workload {
-	var all []workload
-	for _, w := range nearby {
-		switch {
-		case w.name == "single":
-			w.peers = []string{peer.Floor, peer.Redislock, peer.Rueidislock, peer.Lockdog}
-		case w.kind == work.Shared:
-			w.peers = []string{peer.Gate, peer.Rueidislock, peer.Lockdog}
-		default:
-			continue
-		}
-		w.name, w.title, w.rtt = at(w.name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt), rtt
-		all = append(all, w)
-	}
-	return all
+// at returns the workload at a distance.
+func (w workload) at(rtt time.Duration) workload {
+	w.name, w.title, w.rtt = at(w.name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt), rtt
+	w.columns = append(slices.Clone(w.columns), figures.RoundTrip)
+	return w
 }
 
 // at returns the name of a workload at a distance.
 func at(name string, rtt time.Duration) string { return fmt.Sprint(name, "-", rtt) }
-
-func (w *workload) lease() time.Duration {
-	if w.kind == work.Loss {
-		return lossLease
-	}
-	return lease
-}
 
 // targets has lockdog's promises in comparison with the others.
 var targets = slices.Concat(nearTargets, farTargets(), crowdTargets())
@@ -280,19 +266,34 @@ func least(who, what, in string, key figures.Key, limit float64, base, unit stri
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// choose returns the workloads and peers with the given names; no names mean all.
+// choose returns the workloads and peers with these names.
 func choose(works, peers []string) []workload {
 	var chosen []workload
 	for _, w := range workloads {
-		if len(works) > 0 && !slices.Contains(works, w.name) {
-			continue
-		}
-		w.peers = slices.DeleteFunc(slices.Clone(w.peers), func(p string) bool {
-			return len(peers) > 0 && !slices.Contains(peers, p)
-		})
-		if len(w.peers) > 0 {
+		w.peers = slices.DeleteFunc(slices.Clone(w.peers), func(p string) bool { return !slices.Contains(peers, p) })
+		if slices.Contains(works, w.name) && len(w.peers) > 0 {
 			chosen = append(chosen, w)
 		}
 	}
 	return chosen
+}
+
+func workNames() []string {
+	var names []string
+	for _, w := range workloads {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+func peerNames() []string {
+	var names []string
+	for _, w := range workloads {
+		for _, p := range w.peers {
+			if !slices.Contains(names, p) {
+				names = append(names, p)
+			}
+		}
+	}
+	return names
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
@@ -28,9 +30,6 @@ var heads = map[figures.Key]string{
 func (b *bench) print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "n = %d rounds of %v each; commit %s; %s; %s\n",
 		b.flags.rounds, b.window, revision(), b.began.UTC().Format(time.DateTime+" MST"), b.about)
-	if err != nil {
-		return err
-	}
 	var tables []figures.Table
 	for _, w := range b.works {
 		if len(b.rounds[w.name]) == 0 {
@@ -48,15 +47,14 @@ func (b *bench) print(out io.Writer) error {
 		}
 		tables = append(tables, t)
 	}
-	if err := figures.Print(out, tables); err != nil {
-		return err
-	}
-	for _, v := range b.verdicts() {
-		if _, err := fmt.Fprintln(out, v); err != nil {
-			return err
+	err = errors.Join(err, figures.Print(out, tables))
+	for _, t := range targets {
+		if slices.ContainsFunc(b.works, func(w workload) bool { return w.name == t.Work }) {
+			_, failed := fmt.Fprintln(out, t.Verdict(b.rounds[t.Work][t.Peer], b.rounds[t.Work][t.Base]))
+			err = errors.Join(err, failed)
 		}
 	}
-	return nil
+	return err
 }
 
 // row returns a peer's line: its name; if the workload has a base, its key figure divided by that of the base; and all
@@ -81,19 +79,6 @@ func (b *bench) row(w *workload, name string) []string {
 		cells = append(cells, cell)
 	}
 	return cells
-}
-
-// verdicts returns the verdicts for the works that were chosen.
-func (b *bench) verdicts() []string {
-	var verdicts []string
-	for _, t := range targets {
-		for _, w := range b.works {
-			if w.name == t.Work {
-				verdicts = append(verdicts, t.Verdict(b.rounds[w.name][t.Peer], b.rounds[w.name][t.Base]))
-			}
-		}
-	}
-	return verdicts
 }
 
 // revision returns the commit from which this program was built, if the build recorded it.

@@ -46,7 +46,7 @@ const retryEvery = 5 * time.Millisecond
 // errNotOurs is the error of a release that finds the lock gone, or held by another.
 var errNotOurs = errors.New("not ours any more")
 
-// ErrHeld is returned by TryLock if another holds the lock.
+// ErrHeld is returned by Lock without wait if another holds the lock.
 var ErrHeld = errors.New("held by another")
 
 // Held is a lock that is held.
@@ -56,11 +56,17 @@ type Held interface {
 
 // Locks is one library in one process.
 type Locks interface {
-	// Lock waits for the lock.
-	Lock(ctx context.Context, name string) (Held, error)
-	// TryLock tries once. It returns ErrHeld if another holds the lock.
-	TryLock(ctx context.Context, name string) (Held, error)
+	// Lock waits for the lock or, without wait, tries once and returns ErrHeld if another holds it.
+	Lock(ctx context.Context, name string, wait bool) (Held, error)
 	Close() error
+}
+
+// refused returns the error of a Lock: err, or ErrHeld if that is what it means.
+func refused(err error, held bool) error {
+	if held {
+		return ErrHeld
+	}
+	return err
 }
 
 // Teller is a library that notifies a holder of the loss of its lock.
@@ -84,29 +90,27 @@ type Config struct {
 	poolSize int // of go-redis's clients; 0: the default
 }
 
-var opens = map[string]func(Config) (Locks, error){
-	Floor:       openFloor,
-	Gate:        openGate,
-	RawScript:   openRawScript,
-	Redislock:   openRedislock,
-	Redsync:     openRedsync,
-	Rueidislock: openRueidislock,
-	Lockdog:     openLockdog,
-	LockdogSDK:  openLockdogSDK,
-	LockdogLoss: openLockdogLoss,
-}
-
 // Open starts a peer.
 func Open(name string, cfg Config) (Locks, error) {
 	library, pooled := strings.CutSuffix(name, Pooled)
-	open, ok := opens[library]
-	if !ok || pooled && library == Rueidislock {
-		return nil, fmt.Errorf("no peer is called %q", name)
-	}
 	if pooled {
 		cfg.poolSize = cfg.Callers
 	}
-	return open(cfg)
+	switch {
+	case library == Floor || library == RawScript:
+		return newFloor(cfg, library == RawScript), nil
+	case library == Gate:
+		return &gated{floor: newFloor(cfg, false)}, nil
+	case library == Redislock:
+		return newRedislock(cfg), nil
+	case library == Redsync:
+		return newRedsync(cfg), nil
+	case name == Rueidislock:
+		return openRueidislock(cfg)
+	case library == Lockdog || library == LockdogSDK || library == LockdogLoss:
+		return openLockdog(library, cfg)
+	}
+	return nil, fmt.Errorf("no peer is called %q", name)
 }
 
 // SendsSet reports whether a peer's SETs come over the network. Other peers' SETs are called by scripts.

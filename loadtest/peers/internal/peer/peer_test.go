@@ -49,10 +49,10 @@ func forEach(t *testing.T, names []string, f func(t *testing.T, name string, srv
 	}
 }
 
-// take has a client take a lock by TryLock.
+// take has a client take a lock that is free.
 func take(t *testing.T, locks peer.Locks, name string) peer.Held {
 	t.Helper()
-	h, err := locks.TryLock(t.Context(), name)
+	h, err := locks.Lock(t.Context(), name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func TestExclusion(t *testing.T) {
 	forEach(t, all, func(t *testing.T, name string, srv *redistest.Server) {
 		one, two := open(t, name, srv), open(t, name, srv)
 		for range 2 {
-			h, err := one.Lock(t.Context(), "a")
+			h, err := one.Lock(t.Context(), "a", true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := two.TryLock(t.Context(), "a"); !errors.Is(err, peer.ErrHeld) {
-				t.Fatalf("TryLock of a held lock: %v", err)
+			if _, err := two.Lock(t.Context(), "a", false); !errors.Is(err, peer.ErrHeld) {
+				t.Fatalf("of a held lock: %v", err)
 			}
 			release(t, take(t, two, "b"))
 			release(t, h)
@@ -121,20 +121,20 @@ func waits(t *testing.T, one, two peer.Locks, name string, within time.Duration)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	h, err := one.Lock(ctx, name)
+	h, err := one.Lock(ctx, name, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, other := range []peer.Locks{one, two} {
 		short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
-		if _, err := other.Lock(short, name); err == nil {
+		if _, err := other.Lock(short, name, true); err == nil {
 			t.Fatal("two hold it")
 		}
 		cancel()
 	}
 	got := make(chan error, 1)
 	go func() {
-		h, err := two.Lock(ctx, name)
+		h, err := two.Lock(ctx, name, true)
 		if err == nil {
 			err = h.Release(ctx)
 		}
@@ -219,7 +219,7 @@ func TestPools(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range cfg.Callers {
 			all.Go(func() {
-				if _, err := locks.Lock(t.Context(), fmt.Sprint(i)); err != nil {
+				if _, err := locks.Lock(t.Context(), fmt.Sprint(i), true); err != nil {
 					t.Error(err)
 				}
 			})

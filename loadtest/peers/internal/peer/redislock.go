@@ -19,27 +19,19 @@ type bsm struct {
 // waiting makes Obtain retry. It has no state.
 var waiting = &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)}
 
-func openRedislock(cfg Config) (Locks, error) {
+func newRedislock(cfg Config) *bsm {
 	rdb := connect(cfg)
-	return &bsm{rdb: rdb, locks: redislock.New(rdb), lease: cfg.Lease}, nil
+	return &bsm{rdb: rdb, locks: redislock.New(rdb), lease: cfg.Lease}
 }
 
-func (b *bsm) Lock(ctx context.Context, name string) (Held, error) {
-	return b.obtain(ctx, name, waiting)
-}
-
-func (b *bsm) TryLock(ctx context.Context, name string) (Held, error) {
-	h, err := b.obtain(ctx, name, nil)
-	if errors.Is(err, redislock.ErrNotObtained) {
-		return nil, ErrHeld
+func (b *bsm) Lock(ctx context.Context, name string, wait bool) (Held, error) {
+	var opts *redislock.Options
+	if wait {
+		opts = waiting
 	}
-	return h, err
-}
-
-func (b *bsm) obtain(ctx context.Context, name string, opts *redislock.Options) (Held, error) {
 	l, err := b.locks.Obtain(ctx, name, b.lease, opts)
-	if err != nil {
-		return nil, err // not l: an interface with a nil *Lock isn't nil
+	if err != nil { // not l: an interface with a nil *Lock isn't nil
+		return nil, refused(err, !wait && errors.Is(err, redislock.ErrNotObtained))
 	}
 	return l, nil
 }

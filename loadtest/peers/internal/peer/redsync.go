@@ -20,31 +20,25 @@ type rsync struct {
 // syncHeld is a lock of an rsync.
 type syncHeld struct{ m *redsync.Mutex }
 
-func openRedsync(cfg Config) (Locks, error) {
+func newRedsync(cfg Config) *rsync {
 	rdb := connect(cfg)
 	return &rsync{rdb: rdb, rs: redsync.New(goredis.NewPool(rdb)), opts: []redsync.Option{
 		redsync.WithExpiry(cfg.Lease), redsync.WithTries(math.MaxInt), redsync.WithRetryDelay(retryEvery),
-	}}, nil
+	}}
 }
 
 // Lock makes a new Mutex each time, because redsync's Mutex has the state of one holder.
-func (s *rsync) Lock(ctx context.Context, name string) (Held, error) {
+func (s *rsync) Lock(ctx context.Context, name string, wait bool) (Held, error) {
 	m := s.rs.NewMutex(name, s.opts...)
-	if err := m.LockContext(ctx); err != nil {
-		return nil, err
+	var err error
+	if wait {
+		err = m.LockContext(ctx)
+	} else {
+		err = m.TryLockContext(ctx)
 	}
-	return syncHeld{m}, nil
-}
-
-func (s *rsync) TryLock(ctx context.Context, name string) (Held, error) {
-	m := s.rs.NewMutex(name, s.opts...)
-	err := m.TryLockContext(ctx)
-	var taken *redsync.ErrTaken
-	switch {
-	case errors.As(err, &taken):
-		return nil, ErrHeld
-	case err != nil:
-		return nil, err
+	if err != nil {
+		var taken *redsync.ErrTaken
+		return nil, refused(err, !wait && errors.As(err, &taken))
 	}
 	return syncHeld{m}, nil
 }

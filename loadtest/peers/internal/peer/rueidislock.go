@@ -38,21 +38,17 @@ func openRueidislock(cfg Config) (Locks, error) {
 	return &ruler{locker}, nil
 }
 
-func (r *ruler) Lock(ctx context.Context, name string) (Held, error) {
-	held, release, err := r.locker.WithContext(ctx, name)
-	if err != nil {
-		return nil, err
+func (r *ruler) Lock(ctx context.Context, name string, wait bool) (Held, error) {
+	var held context.Context
+	var release context.CancelFunc
+	var err error
+	if wait {
+		held, release, err = r.locker.WithContext(ctx, name)
+	} else {
+		held, release, err = r.locker.TryWithContext(ctx, name)
 	}
-	return &rulerHeld{held, release}, nil
-}
-
-func (r *ruler) TryLock(ctx context.Context, name string) (Held, error) {
-	held, release, err := r.locker.TryWithContext(ctx, name)
-	switch {
-	case errors.Is(err, rueidislock.ErrNotLocked):
-		return nil, ErrHeld
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, refused(err, !wait && errors.Is(err, rueidislock.ErrNotLocked))
 	}
 	return &rulerHeld{held, release}, nil
 }

@@ -29,13 +29,13 @@ type shared struct {
 
 const size = int(unsafe.Sizeof(shared{}))
 
-// Create makes the memory: a file, which must not exist yet.
-func Create(name string) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+// Create makes the memory: a new file in that folder, or where temporary files are.
+func Create(folder string) (name string, err error) {
+	f, err := os.CreateTemp(folder, "lockdog-peers-")
 	if err != nil {
-		return err
+		return "", err
 	}
-	return errors.Join(f.Truncate(int64(size)), f.Close())
+	return f.Name(), errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
 // Open opens the memory for one process. Processes are numbered from 0.

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // pair is two processes that share a witness.
 func pair(t *testing.T) (a, b *witness.Witness) {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "witness")
-	if err := witness.Create(name); err != nil {
+	name, err := witness.Create(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
 	var w [2]*witness.Witness
@@ -118,14 +118,18 @@ func TestUnderLoad(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	name := filepath.Join(t.TempDir(), "witness")
-	if _, err := witness.Open(name, 0); err == nil {
+	dir := t.TempDir()
+	if _, err := witness.Open(filepath.Join(dir, "none"), 0); err == nil {
 		t.Error("opened what doesn't exist")
 	}
-	if err := witness.Create(name); err != nil {
+	if _, err := witness.Create(filepath.Join(dir, "none")); err == nil {
+		t.Error("created in a folder that doesn't exist")
+	}
+	one, err := witness.Create(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := witness.Create(name); err == nil {
-		t.Error("created over what exists")
+	if other, err := witness.Create(dir); err != nil || other == one {
+		t.Errorf("created over what exists: %s, %s, %v", one, other, err)
 	}
 }

@@ -21,8 +21,10 @@ func Main(in io.Reader, out io.Writer) int {
 // worker is the state of a child: it sets up, warms up, measures when asked to, and reports.
 type worker struct {
 	cfg     *Config
-	loop    *loop          // nil for Loss, and before the warm-up
-	closers []func() error // for everything opened, in order
+	locks   peer.Locks       // nil for Loss, and before the warm-up
+	witness *witness.Witness // for Shared
+	left    bool             // goroutines were left behind: what they use can't be closed
+	closers []func() error   // for everything opened, in order
 }
 
 // Do implements fleet.Worker.
@@ -32,16 +34,25 @@ func (w *worker) Do(ctx context.Context, request fleet.Request) (Result, error) 
 		return Result{}, w.warm(ctx)
 	case request.Do == Go && w.cfg.Kind == Loss:
 		return lose(ctx, w.cfg)
-	case request.Do == Go && w.loop != nil:
-		return w.loop.run(ctx, w.cfg.Window)
+	case request.Do == Go && w.locks != nil:
+		return w.run(ctx, w.cfg.Window)
 	}
 	return Result{}, fmt.Errorf("%q can't be asked for now", request.Do)
 }
 
 // Close implements fleet.Worker.
 func (w *worker) Close() error {
-	if w.loop != nil && w.loop.left {
-		abandon(w.loop.locks)
+	if w.left {
+		// They end with the process. Try to close what they use, for up to lastGrace.
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_ = w.locks.Close() // an error is about what was left behind
+		}()
+		select {
+		case <-closed:
+		case <-time.After(lastGrace):
+		}
 		return nil
 	}
 	var errs []error
@@ -55,20 +66,6 @@ func (c *Config) peer() peer.Config {
 	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease, Callers: c.Goroutines}
 }
 
-// abandon tries to close what goroutines that were left behind still use, for up to lastGrace. They end with the
-// process.
-func abandon(locks peer.Locks) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = locks.Close() // an error is about what was left behind
-	}()
-	select {
-	case <-closed:
-	case <-time.After(lastGrace):
-	}
-}
-
 // warm sets up and warms up.
 func (w *worker) warm(ctx context.Context) error {
 	if err := w.cfg.check(); err != nil || w.cfg.Kind == Loss {
@@ -78,26 +75,26 @@ func (w *worker) warm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.loop = &loop{cfg: w.cfg, locks: locks}
 	switch w.cfg.Kind {
 	case Shared:
-		if w.loop.w, err = witness.Open(w.cfg.Witness, w.cfg.Process); err != nil {
+		if w.witness, err = witness.Open(w.cfg.Witness, w.cfg.Process); err != nil {
 			return err
 		}
-		w.closers = append(w.closers, w.loop.w.Close)
+		w.closers = append(w.closers, w.witness.Close)
 	case Held:
 		holder, err := w.open()
 		if err != nil {
 			return err
 		}
-		h, err := holder.Lock(ctx, newLane(w.cfg, 0).names[0])
+		h, err := holder.Lock(ctx, sharedName, true)
 		if err != nil {
 			return err
 		}
 		w.closers = append(w.closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
 	}
-	r, err := w.loop.run(ctx, w.cfg.Warm)
-	if err == nil && r.All == 0 && w.cfg.Kind != Shared { // in Shared, other processes may have had all turns
+	w.locks = locks
+	r, err := w.run(ctx, w.cfg.Warm)
+	if err == nil && r.Total.Operations == 0 && w.cfg.Kind != Shared { // in Shared, others may have had all turns
 		err = errors.New("no operation ended")
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 )
 
@@ -35,27 +36,30 @@ func lose(ctx context.Context, cfg *Config) (r Result, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: cfg.Addrs[0]})
 	defer func() { _ = rdb.Close() }()
 
-	take := map[string]func() error{
-		ByDel:      func() error { return rdb.Del(ctx, holder.Key(lossName)).Err() },
-		ByFlushall: func() error { return rdb.FlushAll(ctx).Err() },
-		ByForce:    func() error { return other.Force(ctx, lossName) },
+	ways := []struct {
+		name string
+		key  figures.Key
+		take func() error
+	}{
+		{"DEL", figures.ToldDel, func() error { return rdb.Del(ctx, holder.Key(lossName)).Err() }},
+		{"FLUSHALL", figures.ToldFlush, func() error { return rdb.FlushAll(ctx).Err() }},
+		{"forced unlock", figures.ToldForce, func() error { return other.Force(ctx, lossName) }},
 	}
-	r = Result{Told: make(map[string]Told), Counts: []int64{0}}
+	r.Told = make(map[figures.Key]Told)
 	began := time.Now()
-	for i := 0; i < len(LossWays) || time.Since(began) < cfg.Window; i++ {
-		way := LossWays[i%len(LossWays)]
-		told := r.Told[way]
-		after, err := loseOnce(ctx, cfg, holder, take[way])
+	for i := 0; i < len(ways) || time.Since(began) < cfg.Window; i++ {
+		way := ways[i%len(ways)]
+		told := r.Told[way.key]
+		after, err := loseOnce(ctx, cfg, holder, way.take)
 		switch {
 		case errors.Is(err, errNever):
 			told.Never++
 		case err != nil:
-			return r, fmt.Errorf("%s: %w", way, err)
+			return r, fmt.Errorf("%s: %w", way.name, err)
 		default:
 			told.After = append(told.After, after)
 		}
-		r.Told[way] = told
-		r.All++
+		r.Told[way.key] = told
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
@@ -76,7 +80,7 @@ func openTeller(cfg *Config) (peer.Teller, error) {
 }
 
 func loseOnce(ctx context.Context, cfg *Config, holder peer.Teller, take func() error) (time.Duration, error) {
-	h, err := holder.Lock(ctx, lossName)
+	h, err := holder.Lock(ctx, lossName, true)
 	if err != nil {
 		return 0, err
 	}

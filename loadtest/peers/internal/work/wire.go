@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
 )
 
@@ -39,42 +40,38 @@ const (
 )
 
 // Result is what one process has measured. The window is Config.Window. An operation that was running at its end
-// counts in All, but in no rate.
+// counts in Total, but in no rate.
 type Result struct {
 	Seconds float64   `json:"seconds"` // the window, less if all ended earlier; for Loss the whole time
-	All     int64     `json:"all"`     // operations
-	Counts  []int64   `json:"counts"`  // operations in the window, by goroutine
-	Times   hist.Hist `json:"times"`   // of operations; for Shared only the waits
-	Handed  int64     `json:"handed"`  // for Shared: grants to another goroutine than the previous grant
-	Between int64     `json:"between"` // for Shared: grants to another process than the previous grant
+	Total   Tally     `json:"total"`
+	Window  Tally     `json:"window"`
+	Counts  []int64   `json:"counts"` // operations in the window, by goroutine
+	Times   hist.Hist `json:"times"`  // of operations; for Shared only the waits
 	// Handoffs has the time from the release to the grant for Between, if the new holder was waiting.
 	Handoffs hist.Hist `json:"handoffs"`
-	Window   Handed    `json:"in_window"` // Handed and Between in the window
 	// Stuck is the number of goroutines whose operation didn't end within the grace, although no other began.
-	Stuck    int             `json:"stuck"`
-	Unserved int             `json:"unserved"` // goroutines without an operation in the window, or stuck after it
-	Overlaps int64           `json:"overlaps"` // more than 0: two holders at the same time, in all processes together
-	Mallocs  uint64          `json:"mallocs"`  // heap objects allocated for All
-	Bytes    uint64          `json:"bytes"`    // bytes allocated for All
-	CPU      time.Duration   `json:"cpu"`      // user and system time for All
-	Told     map[string]Told `json:"told,omitempty"`
+	Stuck    int                  `json:"stuck"`
+	Unserved int                  `json:"unserved"`       // goroutines without an operation in the window, or stuck after it
+	Overlaps int64                `json:"overlaps"`       // more than 0: two holders at the same time, in all processes together
+	Mallocs  uint64               `json:"mallocs"`        // heap objects allocated in Total
+	Bytes    uint64               `json:"bytes"`          // bytes allocated in Total
+	CPU      time.Duration        `json:"cpu"`            // user and system time in Total
+	Told     map[figures.Key]Told `json:"told,omitempty"` // for Loss
 }
 
-// Handed counts grants to another holder than the previous one.
-type Handed struct {
-	Handed  int64 `json:"handed"`
-	Between int64 `json:"between"`
+// Tally counts operations, and for Shared the grants to another goroutine and to another process than the previous one.
+type Tally struct {
+	Operations int64 `json:"operations"`
+	Handed     int64 `json:"handed"`
+	Between    int64 `json:"between"`
 }
 
-// The ways to lose a lock.
-const (
-	ByDel      = "DEL"
-	ByFlushall = "FLUSHALL"
-	ByForce    = "forced unlock"
-)
-
-// LossWays has all ways to lose a lock.
-var LossWays = []string{ByDel, ByFlushall, ByForce}
+// Add adds another Tally.
+func (t *Tally) Add(o Tally) {
+	t.Operations += o.Operations
+	t.Handed += o.Handed
+	t.Between += o.Between
+}
 
 // Told says how long it took until holders were notified of a loss.
 type Told struct {

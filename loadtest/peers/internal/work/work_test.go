@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -122,8 +121,8 @@ func config(srv *redistest.Server, kind, name string, goroutines int) work.Confi
 // share has the processes of a measurement share a name, and a witness.
 func share(t *testing.T, cfg *work.Config) {
 	t.Helper()
-	cfg.Witness = filepath.Join(t.TempDir(), "witness")
-	if err := witness.Create(cfg.Witness); err != nil {
+	var err error
+	if cfg.Witness, err = witness.Create(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,13 +140,13 @@ func TestDistinct(t *testing.T) {
 	srv := redistest.Start(t)
 	r := measure(t, config(srv, work.Distinct, peer.Floor, 4))
 	n := sum(r.Counts)
-	if len(r.Counts) != 4 || n == 0 || r.All < n || r.All > n+4 || r.Times.Count() != r.All {
+	if len(r.Counts) != 4 || n == 0 || r.Total.Operations < n || r.Total.Operations > n+4 || r.Times.Count() != r.Total.Operations {
 		t.Errorf("%+v", r)
 	}
-	if sets := srv.Commands(t)["set"]; sets < r.All || r.Seconds < .2 {
-		t.Errorf("%d SETs for %d operations in %v s", sets, r.All, r.Seconds)
+	if sets := srv.Commands(t)["set"]; sets < r.Total.Operations || r.Seconds < .2 {
+		t.Errorf("%d SETs for %d operations in %v s", sets, r.Total.Operations, r.Seconds)
 	}
-	if p50 := r.Times.Quantile(.5); p50 < 10*time.Microsecond || p50.Seconds() > r.Seconds || r.CPU <= 0 || r.Mallocs < uint64(r.All) {
+	if p50 := r.Times.Quantile(.5); p50 < 10*time.Microsecond || p50.Seconds() > r.Seconds || r.CPU <= 0 || r.Mallocs < uint64(r.Total.Operations) {
 		t.Errorf("p50 %v, CPU %v, %d allocations", p50, r.CPU, r.Mallocs)
 	}
 }
@@ -176,7 +175,7 @@ func TestShared(t *testing.T) {
 		t.Fatal("it failed")
 	}
 	for _, r := range []work.Result{a.Result, b.Result} {
-		if r.Between == 0 || r.Handed < r.Between || r.All < r.Handed || r.Window.Between > r.Between || r.Handoffs.Count() > r.Between {
+		if n := r.Total; n.Between == 0 || n.Handed < n.Between || n.Operations < n.Handed || r.Window.Between > n.Between || r.Handoffs.Count() > n.Between {
 			t.Errorf("%+v", r)
 		}
 		if r.Overlaps != 0 || r.Stuck != 0 || r.Handoffs.Quantile(.5) <= 0 {
@@ -192,8 +191,8 @@ func TestHeld(t *testing.T) {
 		before := srv.Commands(t)
 		r := measure(t, config(srv, work.Held, name, 1))
 		d := srv.Commands(t).Since(before)
-		if r.All == 0 || d["evalsha"] < r.All {
-			t.Errorf("%s: %d tries, %v", name, r.All, d)
+		if r.Total.Operations == 0 || d["evalsha"] < r.Total.Operations {
+			t.Errorf("%s: %d tries, %v", name, r.Total.Operations, d)
 		}
 		if n, err := srv.Client(t).Exists(t.Context(), "peers:shared").Result(); err != nil || n != 0 {
 			t.Errorf("%s: it still holds its lock: %v", name, err)
@@ -209,7 +208,7 @@ func TestLoss(t *testing.T) {
 			cfg := config(redistest.Start(t), work.Loss, name, 1)
 			cfg.Lease = 12 * time.Second
 			r := measure(t, cfg)
-			for _, way := range work.LossWays {
+			for _, way := range []figures.Key{figures.ToldDel, figures.ToldFlush, figures.ToldForce} {
 				told := r.Told[way]
 				if len(told.After) == 0 || told.Never != 0 || told.After[0] <= 0 || told.After[0] > cfg.Lease {
 					t.Errorf("%s: %+v", way, told)
@@ -265,7 +264,7 @@ func TestStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.work().Result
-	if r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
+	if r.Stuck != 1 || r.Total.Operations != 0 || figures.Ratio(r.Counts) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if longest := r.Times.Most; longest < cfg.Window*9/10 || longest > cfg.Window {
@@ -285,7 +284,7 @@ func TestSlowRelease(t *testing.T) {
 	srv.Pause(t)
 	time.Sleep(c.cfg.Window + 2500*time.Millisecond) // longer than the grace
 	srv.Resume(t)
-	if r := c.reply(); r.Error != "" || r.Result.All == 0 {
+	if r := c.reply(); r.Error != "" || r.Result.Total.Operations == 0 {
 		t.Errorf("%+v", r)
 	}
 	c.finish(0)
@@ -300,7 +299,7 @@ func TestLeftBehind(t *testing.T) {
 	srv.Pause(t)
 	r := c.work() // before go-redis's timeout of 5 s and another try
 	srv.Resume(t)
-	if r.Error != "" || r.Result.All != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
+	if r.Error != "" || r.Result.Total.Operations != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
 		t.Fatalf("%+v", r)
 	}
 	if p50 := r.Result.Times.Quantile(.5); p50 < c.cfg.Window*9/10 || p50 > c.cfg.Window*101/100 {
