@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,32 +33,19 @@ func Serve[C, R any](in io.Reader, out io.Writer, open func(cfg C) (Worker[R], e
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	lines := make(chan []byte, 8)
-	go func() {
-		defer close(lines)
-		defer cancel()
-		for sc := bufio.NewScanner(in); sc.Scan(); {
-			lines <- bytes.Clone(sc.Bytes())
-		}
-	}()
-	if err := serve(ctx, lines, json.NewEncoder(out), open); err != nil {
+	if err := serve(json.NewDecoder(in), json.NewEncoder(out), open); err != nil {
 		fmt.Fprintln(os.Stderr, "child process:", err)
 		return 1
 	}
 	return 0
 }
 
-func serve[C, R any](
-	ctx context.Context, lines <-chan []byte, out *json.Encoder, open func(cfg C) (Worker[R], error),
-) (err error) {
-	first, ok := <-lines
-	if !ok {
-		return nil // the parent has ended already
-	}
+func serve[C, R any](in *json.Decoder, out *json.Encoder, open func(cfg C) (Worker[R], error)) (err error) {
 	var cfg C
-	if err := json.Unmarshal(first, &cfg); err != nil {
+	switch err := in.Decode(&cfg); {
+	case errors.Is(err, io.EOF):
+		return nil // the parent has ended already
+	case err != nil:
 		return fmt.Errorf("config: %w", err)
 	}
 	w, err := open(cfg)
@@ -68,11 +53,21 @@ func serve[C, R any](
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	for line := range lines {
-		var request Request
-		if err := json.Unmarshal(line, &request); err != nil {
-			return fmt.Errorf("request: %w", err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	requests := make(chan Request, 8)
+	var broken error // set before requests is closed
+	go func() {
+		defer close(requests)
+		defer cancel()
+		for broken == nil {
+			var request Request
+			if broken = in.Decode(&request); broken == nil {
+				requests <- request
+			}
 		}
+	}()
+	for request := range requests {
 		var r reply[R]
 		if r.Result, err = w.Do(ctx, request); err != nil {
 			r.Error = err.Error()
@@ -80,6 +75,9 @@ func serve[C, R any](
 		if err := out.Encode(r); err != nil {
 			return err
 		}
+	}
+	if !errors.Is(broken, io.EOF) {
+		return fmt.Errorf("request: %w", broken)
 	}
 	return nil
 }

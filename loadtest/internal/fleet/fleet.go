@@ -4,7 +4,6 @@
 package fleet
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -42,7 +41,8 @@ type Fleet[R any] []*Member[R]
 type Member[R any] struct {
 	*proc.Process
 	in      io.WriteCloser
-	replies chan reply[R] // closed at the end of the child's output
+	out     []byte        // the beginning of a line
+	replies chan reply[R] // closed at the child's end
 	stderr  tail
 }
 
@@ -62,35 +62,34 @@ func (f *Fleet[R]) Start(command []string, cfg any) error {
 		return err
 	}
 	m := &Member[R]{in: in, replies: make(chan reply[R], 8)}
-	out, theirOut := io.Pipe()
-	cmd.Env, cmd.Stdout, cmd.Stderr = env, theirOut, &m.stderr
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, m, &m.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if m.Process, err = proc.Start(cmd); err != nil {
 		return err
 	}
-	go m.listen(out)
 	go func() {
-		<-m.Done()
-		_ = theirOut.Close()
+		<-m.Done() // after the last Write
+		close(m.replies)
 	}()
 	*f = append(*f, m)
 	return m.send(cfg)
 }
 
-// listen reads replies until the output ends. A line that isn't a reply is added to the error output.
-func (m *Member[R]) listen(out io.Reader) {
-	defer close(m.replies)
-	for lines := bufio.NewReader(out); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return
+// Write reads the child's output. A line that isn't a reply is added to the error output.
+func (m *Member[R]) Write(b []byte) (int, error) {
+	m.out = append(m.out, b...)
+	for {
+		line, rest, ended := bytes.Cut(m.out, []byte("\n"))
+		if !ended {
+			return len(b), nil
 		}
 		var r reply[R]
 		if json.Unmarshal(line, &r) == nil {
 			m.replies <- r
 		} else {
-			_, _ = m.stderr.Write(line)
+			_, _ = m.stderr.Write(append(line, '\n'))
 		}
+		m.out = rest
 	}
 }
 
@@ -136,16 +135,13 @@ func (f Fleet[R]) Close() error {
 		_ = m.in.Close() // it may be closed already if the child has ended
 	}
 	for _, m := range f {
-		drained := make(chan struct{})
 		go func() {
-			defer close(drained)
 			for range m.replies { // otherwise a full channel could block the child's end
 			}
 		}()
 		if err := m.Wait(lastWait); err != nil {
 			errs = append(errs, m.failed(err))
 		}
-		<-drained
 	}
 	return errors.Join(errs...)
 }
