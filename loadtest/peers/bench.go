@@ -17,6 +17,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/pin"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
@@ -101,8 +102,8 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: cmp.Or(w.lease, lease),
-		Goroutines: w.goroutines, Pause: w.pause,
+		Config: peer.Config{Addrs: servers, Cluster: w.cluster, Lease: cmp.Or(w.lease, lease), Callers: w.goroutines},
+		Kind:   w.kind, Peer: name, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {

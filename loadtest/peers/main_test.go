@@ -185,10 +185,8 @@ func TestFiguresOfHandoffs(t *testing.T) {
 
 func TestFiguresOfLosses(t *testing.T) {
 	t.Parallel()
-	r := work.Result{Told: map[figures.Key]work.Told{
-		figures.ToldDel:   {After: []time.Duration{3e6, 7e6, 5e6}},
-		figures.ToldFlush: {After: []time.Duration{1e6}, Never: 2},
-		figures.ToldForce: {Never: 1},
+	r := work.Result{Told: figures.Figures{
+		figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3,
 	}}
 	f := figuresOf(look("loss"), peer.Lockdog, []work.Result{r}, sample.Info{})
 	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})

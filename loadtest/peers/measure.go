@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
@@ -14,7 +15,7 @@ import (
 func figuresOf(w *workload, name string, results []work.Result, e sample.Info) figures.Figures {
 	f := figures.Figures{figures.Overlaps: 0}
 	if w.kind == work.Loss {
-		told(f, &results[0])
+		maps.Copy(f, results[0].Told)
 		return f
 	}
 	var mallocs, bytes float64
@@ -78,17 +79,6 @@ func count(name string, commands map[string]sample.Stat) (received, inLua float6
 	}
 	c := sample.Sort(commands, plain)
 	return float64(c.Received() + plain), float64(c.InLua)
-}
-
-// told sets the longest times until holders were notified of a loss.
-func told(f figures.Figures, r *work.Result) {
-	f[figures.ToldNever] = 0
-	for way, t := range r.Told {
-		for _, d := range t.After {
-			f[way] = max(f[way], millis(d))
-		}
-		f[figures.ToldNever] += float64(t.Never)
-	}
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

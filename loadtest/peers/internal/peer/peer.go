@@ -82,10 +82,10 @@ type Teller interface {
 
 // Config has the settings for all peers.
 type Config struct {
-	Addrs   []string
-	Cluster bool
-	Lease   time.Duration
-	Callers int // goroutines that call concurrently
+	Addrs   []string      `json:"addrs"`
+	Cluster bool          `json:"cluster"`
+	Lease   time.Duration `json:"lease"`
+	Callers int           `json:"callers"` // goroutines that call concurrently
 
 	poolSize int // of go-redis's clients; 0: the default
 }

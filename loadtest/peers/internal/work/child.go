@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
@@ -23,7 +22,6 @@ type worker struct {
 	cfg     *Config
 	locks   peer.Locks       // nil for Loss, and before the warm-up
 	witness *witness.Witness // for Shared
-	left    bool             // goroutines were left behind: what they use can't be closed
 	closers []func() error   // for everything opened, in order
 }
 
@@ -42,19 +40,6 @@ func (w *worker) Do(ctx context.Context, request fleet.Request) (Result, error) 
 
 // Close implements fleet.Worker.
 func (w *worker) Close() error {
-	if w.left {
-		// They end with the process. Try to close what they use, for up to lastGrace.
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			_ = w.locks.Close() // an error is about what was left behind
-		}()
-		select {
-		case <-closed:
-		case <-time.After(lastGrace):
-		}
-		return nil
-	}
 	var errs []error
 	for _, f := range slices.Backward(w.closers) {
 		errs = append(errs, f())
@@ -62,14 +47,10 @@ func (w *worker) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Config) peer() peer.Config {
-	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease, Callers: c.Goroutines}
-}
-
 // warm sets up and warms up.
 func (w *worker) warm(ctx context.Context) error {
-	if err := w.cfg.check(); err != nil || w.cfg.Kind == Loss {
-		return err
+	if w.cfg.Kind == Loss {
+		return nil
 	}
 	locks, err := w.open()
 	if err != nil {
@@ -105,7 +86,7 @@ func (w *worker) warm(ctx context.Context) error {
 
 // open opens the peer. Close closes it.
 func (w *worker) open() (peer.Locks, error) {
-	locks, err := peer.Open(w.cfg.Peer, w.cfg.peer())
+	locks, err := peer.Open(w.cfg.Peer, w.cfg.Config)
 	if err == nil {
 		w.closers = append(w.closers, locks.Close)
 	}

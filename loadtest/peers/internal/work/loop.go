@@ -19,16 +19,13 @@ const (
 	// grace is the time for operations that are running at the end of a window. Then they are canceled: they wait, and
 	// nothing wakes them.
 	grace = 2 * time.Second
-	// lastGrace is the time for canceled operations. Then their goroutines are left behind.
-	lastGrace = 2 * time.Second
 
 	sharedName = "peers:shared"
 	namesEach  = 64 // names per goroutine in Distinct
 	expected   = 1 << 17
 )
 
-// lane is the state of one goroutine that repeats an operation. Others read it after the goroutine has ended, or with mu
-// held if it was left behind.
+// lane is the state of one goroutine that repeats an operation. Others read it after the goroutine has ended.
 type lane struct {
 	number   int
 	names    []string
@@ -36,14 +33,11 @@ type lane struct {
 	stop     *atomic.Bool    // of all lanes of a run: start no operation any more
 	releases context.Context // for Release
 
-	mu       sync.Mutex
-	began    time.Time // start of the running operation
 	total    Tally
 	window   Tally
 	times    []time.Duration
 	handoffs []time.Duration
 	stuck    bool
-	ended    bool
 	err      error
 }
 
@@ -55,13 +49,13 @@ func newLane(cfg *Config, number int) *lane {
 			n.names[i] = fmt.Sprintf("peers:%x-%d-%d", rand.Uint64(), number, i)
 		}
 	}
-	n.times = make([]time.Duration, 0, expected/cfg.Goroutines)
+	n.times = make([]time.Duration, 0, expected/cfg.Callers)
 	return n
 }
 
 // run runs every goroutine for the window.
 func (w *worker) run(ctx context.Context, window time.Duration) (Result, error) {
-	lanes := make([]*lane, w.cfg.Goroutines)
+	lanes := make([]*lane, w.cfg.Callers)
 	for i := range lanes {
 		lanes[i] = newLane(w.cfg, i)
 	}
@@ -74,7 +68,7 @@ func (w *worker) run(ctx context.Context, window time.Duration) (Result, error) 
 	cpu, began := fleet.CPUTime(), time.Now()
 	var all sync.WaitGroup
 	for _, n := range lanes {
-		n.began, n.end, n.stop = began, began.Add(window), &stop
+		n.end, n.stop = began.Add(window), &stop
 		all.Go(func() { w.drive(ctx, n) })
 	}
 	ended := make(chan struct{})
@@ -88,11 +82,7 @@ func (w *worker) run(ctx context.Context, window time.Duration) (Result, error) 
 	case <-ended: // at the end of the window, or after an error
 	case <-time.After(window + grace):
 		cancel()
-		select {
-		case <-ended:
-		case <-time.After(lastGrace):
-			w.left = true
-		}
+		<-ended // a client that doesn't heed its ctx gives up by its own timeout
 	}
 	r := Result{Seconds: min(time.Since(began), window).Seconds(), CPU: fleet.CPUTime() - cpu}
 	runtime.ReadMemStats(&after)
@@ -120,25 +110,16 @@ func (w *worker) drive(ctx context.Context, n *lane) {
 	n.releases = releases
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var err error
-	for err == nil && !n.stop.Load() && ctx.Err() == nil {
-		err = op(ctx, n)
+	for n.err == nil && !n.stop.Load() && ctx.Err() == nil {
+		n.err = op(ctx, n)
 	}
-	if err != nil {
+	if n.err != nil {
 		n.stop.Store(true)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ended, n.err = true, err
 }
 
 // sum adds the results of a goroutine. It returns the goroutine's error.
 func (n *lane) sum(r *Result) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.ended {
-		n.gaveUp()
-	}
 	r.Total.Add(n.total)
 	r.Window.Add(n.window)
 	r.Counts = append(r.Counts, n.window.Operations)
@@ -157,23 +138,15 @@ func (n *lane) sum(r *Result) error {
 	return n.err
 }
 
-// gaveUp records an operation that didn't end within the grace. It waited for at least the rest of the window. mu must
-// be held.
-func (n *lane) gaveUp() {
-	n.times, n.stuck = append(n.times, max(n.end.Sub(n.began), 0)), true
-}
-
 // lock is the operation of Distinct and Shared: it acquires and releases a lock.
 func (w *worker) lock(ctx context.Context, n *lane) error {
-	began, name := n.begin()
-	h, err := w.locks.Lock(ctx, name, true)
-	if err != nil {
-		if ctx.Err() != nil { // the end of the grace
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.gaveUp()
-			return nil
-		}
+	began := time.Now()
+	h, err := w.locks.Lock(ctx, n.names[int(n.total.Operations)%len(n.names)], true)
+	switch {
+	case err != nil && ctx.Err() != nil: // the end of the grace: it waited for at least the rest of the window
+		n.times, n.stuck = append(n.times, max(n.end.Sub(began), 0)), true
+		return nil
+	case err != nil:
 		return fmt.Errorf("lock: %w", err)
 	}
 	var turn witness.Turn
@@ -198,8 +171,8 @@ func (w *worker) lock(ctx context.Context, n *lane) error {
 
 // try is the operation of Held: it tries to acquire a held lock.
 func (w *worker) try(ctx context.Context, n *lane) error {
-	began, name := n.begin()
-	h, err := w.locks.Lock(ctx, name, false)
+	began := time.Now()
+	h, err := w.locks.Lock(ctx, sharedName, false)
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("TryLock of a lock that is held: granted"), h.Release(ctx))
@@ -210,14 +183,6 @@ func (w *worker) try(ctx context.Context, n *lane) error {
 	return nil
 }
 
-// begin records the start of an operation. It returns the name of the lock.
-func (n *lane) begin() (began time.Time, name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.began = time.Now()
-	return n.began, n.names[int(n.total.Operations)%len(n.names)]
-}
-
 func (n *lane) done(took time.Duration, turn witness.Turn) {
 	one := Tally{Operations: 1}
 	if turn.Handed {
@@ -226,8 +191,6 @@ func (n *lane) done(took time.Duration, turn witness.Turn) {
 	if turn.Between {
 		one.Between = 1
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.times = append(n.times, took)
 	if turn.Between && turn.Awaited {
 		n.handoffs = append(n.handoffs, turn.Took)

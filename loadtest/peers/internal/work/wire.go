@@ -3,11 +3,11 @@
 package work
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 )
 
 // The kinds of work.
@@ -18,19 +18,16 @@ const (
 	Loss     = "loss"     // how long it takes until a holder is notified of the loss of its lock
 )
 
-// Config describes a process.
+// Config describes a process. It has a goroutine for each of the peer's Callers.
 type Config struct {
-	Kind       string        `json:"kind"`
-	Peer       string        `json:"peer"`
-	Addrs      []string      `json:"addrs"`
-	Cluster    bool          `json:"cluster"`
-	Lease      time.Duration `json:"lease"`
-	Process    int           `json:"process"` // number of this process, from 0
-	Goroutines int           `json:"goroutines"`
-	Pause      time.Duration `json:"pause"` // maximum after each lock; 0: none
-	Warm       time.Duration `json:"warm"`
-	Window     time.Duration `json:"window"`
-	Witness    string        `json:"witness"` // for Shared: file of the witness
+	peer.Config
+	Kind    string        `json:"kind"`
+	Peer    string        `json:"peer"`
+	Process int           `json:"process"` // number of this process, from 0
+	Pause   time.Duration `json:"pause"`   // maximum after each lock; 0: none
+	Warm    time.Duration `json:"warm"`
+	Window  time.Duration `json:"window"`
+	Witness string        `json:"witness"` // for Shared: file of the witness
 }
 
 // The requests, in the order in which they are sent.
@@ -50,13 +47,15 @@ type Result struct {
 	// Handoffs has the time from the release to the grant for Between, if the new holder was waiting.
 	Handoffs hist.Hist `json:"handoffs"`
 	// Stuck is the number of goroutines whose operation didn't end within the grace, although no other began.
-	Stuck    int                  `json:"stuck"`
-	Unserved int                  `json:"unserved"`       // goroutines without an operation in the window, or stuck after it
-	Overlaps int64                `json:"overlaps"`       // more than 0: two holders at the same time, in all processes together
-	Mallocs  uint64               `json:"mallocs"`        // heap objects allocated in Total
-	Bytes    uint64               `json:"bytes"`          // bytes allocated in Total
-	CPU      time.Duration        `json:"cpu"`            // user and system time in Total
-	Told     map[figures.Key]Told `json:"told,omitempty"` // for Loss
+	Stuck    int           `json:"stuck"`
+	Unserved int           `json:"unserved"` // goroutines without an operation in the window, or stuck after it
+	Overlaps int64         `json:"overlaps"` // more than 0: two holders at the same time, in all processes together
+	Mallocs  uint64        `json:"mallocs"`  // heap objects allocated in Total
+	Bytes    uint64        `json:"bytes"`    // bytes allocated in Total
+	CPU      time.Duration `json:"cpu"`      // user and system time in Total
+	// Told has the longest times until a holder was notified of a loss, and how often it took longer than twice the
+	// lease.
+	Told figures.Figures `json:"told,omitempty"`
 }
 
 // Tally counts operations, and for Shared the grants to another goroutine and to another process than the previous one.
@@ -71,21 +70,4 @@ func (t *Tally) Add(o Tally) {
 	t.Operations += o.Operations
 	t.Handed += o.Handed
 	t.Between += o.Between
-}
-
-// Told says how long it took until holders were notified of a loss.
-type Told struct {
-	After []time.Duration `json:"after"`
-	Never int             `json:"never"` // how often it took longer than twice the lease
-}
-
-// check returns an error for an incomplete configuration.
-func (c *Config) check() error {
-	switch {
-	case c.Goroutines < 1, c.Warm <= 0, c.Window <= 0, c.Lease <= 0, len(c.Addrs) == 0:
-		return fmt.Errorf("incomplete configuration: %+v", *c)
-	case c.Kind == Shared && c.Witness == "":
-		return fmt.Errorf("%s: no witness", c.Kind)
-	}
-	return nil
 }

@@ -113,7 +113,7 @@ func measure(t *testing.T, cfg work.Config) work.Result {
 
 func config(srv *redistest.Server, kind, name string, goroutines int) work.Config {
 	return work.Config{
-		Kind: kind, Peer: name, Addrs: []string{srv.Addr()}, Lease: time.Minute, Goroutines: goroutines,
+		Config: peer.Config{Addrs: []string{srv.Addr()}, Lease: time.Minute, Callers: goroutines}, Kind: kind, Peer: name,
 		Warm: 20 * time.Millisecond, Window: 500 * time.Millisecond,
 	}
 }
@@ -209,10 +209,12 @@ func TestLoss(t *testing.T) {
 			cfg.Lease = 12 * time.Second
 			r := measure(t, cfg)
 			for _, way := range []figures.Key{figures.ToldDel, figures.ToldFlush, figures.ToldForce} {
-				told := r.Told[way]
-				if len(told.After) == 0 || told.Never != 0 || told.After[0] <= 0 || told.After[0] > cfg.Lease {
-					t.Errorf("%s: %+v", way, told)
+				if ms := r.Told[way]; ms <= 0 || ms > float64(cfg.Lease.Milliseconds()) {
+					t.Errorf("%s: %v ms", way, ms)
 				}
+			}
+			if never, ok := r.Told[figures.ToldNever]; never != 0 || !ok {
+				t.Errorf("%v were never told", never)
 			}
 		})
 	}
@@ -290,8 +292,8 @@ func TestSlowRelease(t *testing.T) {
 	c.finish(0)
 }
 
-// Who does not heed its ctx is left behind: the measurement ends, and tells.
-func TestLeftBehind(t *testing.T) {
+// Who does not heed its ctx gives up by its own timeout: the measurement ends, and tells.
+func TestHeedless(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	c := start(t, config(srv, work.Distinct, peer.Floor, 8))
@@ -314,10 +316,9 @@ func TestEnds(t *testing.T) {
 	srv := redistest.Start(t)
 	good := config(srv, work.Distinct, peer.Floor, 2)
 	for name, spoil := range map[string]func(*work.Config){
-		"unknown peer":  func(c *work.Config) { c.Peer = "nobody" },
-		"no goroutines": func(c *work.Config) { c.Goroutines = 0 },
-		"no witness":    func(c *work.Config) { c.Kind = work.Shared },
-		"no server":     func(c *work.Config) { c.Addrs = []string{"127.0.0.1:1"} },
+		"unknown peer": func(c *work.Config) { c.Peer = "nobody" },
+		"no witness":   func(c *work.Config) { c.Kind = work.Shared },
+		"no server":    func(c *work.Config) { c.Addrs = []string{"127.0.0.1:1"} },
 	} {
 		cfg := good
 		spoil(&cfg)
