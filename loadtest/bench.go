@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/load"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
@@ -42,19 +41,10 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 		}
 	}
 	var stop func() error
-	if b.servers, stop, err = redistest.Launch(f.cluster); err != nil {
+	if b.servers, b.addrs, stop, err = delay.Launch(f.cluster, f.rtt); err != nil {
 		return nil, err
 	}
 	b.closers = append(b.closers, stop)
-	b.addrs = b.servers
-	if f.rtt > 0 {
-		proxy, err := delay.Start(b.servers[0], f.rtt)
-		if err != nil {
-			return nil, err
-		}
-		b.closers = append(b.closers, proxy.Close)
-		b.addrs = []string{proxy.Addr()}
-	}
 	// The sampler continues after an interrupt, because the end of the last measurement is read then.
 	if b.sampler, err = sample.New(context.WithoutCancel(ctx), b.servers); err != nil {
 		return nil, err

@@ -30,19 +30,12 @@ func (rep *report) verdicts() (verdicts []string) {
 		if r.mode != load.Batched {
 			continue
 		}
-		most := func(key figures.Key, what string, limit float64, unit string) figures.Target {
-			return figures.Target{
-				What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Unit: unit,
-			}
-		}
-		atMost := func(key figures.Key, what string, limit float64, unit string) {
-			verdicts = append(verdicts, most(key, what, limit, unit).Verdict(r.rounds, nil))
-		}
-		beside := func(mode string, key, baseKey figures.Key, what string, limit float64, unit string) {
-			if base := rep.find(mode, r.locks); base != nil {
-				t := most(key, what, limit, unit)
-				t.Base, t.BaseKey = mode, baseKey
-				verdicts = append(verdicts, t.Verdict(r.rounds, base.rounds))
+		atMost := func(t figures.Target) {
+			t.What, t.AtMost = fmt.Sprintf("%d locks: %s", r.locks, t.What), true
+			if other := rep.find(t.Base, r.locks); other != nil {
+				verdicts = append(verdicts, t.Verdict(r.rounds, other.rounds))
+			} else if t.Base == "" {
+				verdicts = append(verdicts, t.Verdict(r.rounds, nil))
 			}
 		}
 		limit, known := callLimits[r.locks]
@@ -50,23 +43,26 @@ func (rep *report) verdicts() (verdicts []string) {
 			limit, known = clusterCalls, r.locks == 10_000
 		}
 		if known && b.lease == lock.DefaultLease && b.churn == 0 {
-			atMost(figures.Calls, "calls", limit, "/s")
+			atMost(figures.Target{What: "calls", Key: figures.Calls, Limit: limit, Unit: "/s"})
 		}
 		if b.churn == 0 {
-			atMost(figures.Peak,
-				"calls in the worst 100 ms, of each client to each node the mean, rounded up, plus one", b.trickle(
-					r), "")
+			const what = "calls in the worst 100 ms, of each client to each node the mean, rounded up, plus one"
+			atMost(figures.Target{What: what, Key: figures.Peak, Limit: b.trickle(r)})
 		}
-		atMost(figures.Late, "late renewals", 0, "")
-		atMost(figures.GoroutinesPerLock, "goroutines per lock", goroutineMost, "")
-		atMost(figures.HeapPerLock, "heap per lock", heapLimit, "bytes")
+		atMost(figures.Target{What: "late renewals", Key: figures.Late})
+		atMost(figures.Target{What: "goroutines per lock", Key: figures.GoroutinesPerLock, Limit: goroutineMost})
+		atMost(figures.Target{What: "heap per lock", Key: figures.HeapPerLock, Limit: heapLimit, Unit: "bytes"})
 		if b.soak > 0 {
-			atMost(figures.Utilization, "lease used up, p99.9", utilizationP, "")
+			atMost(figures.Target{What: "lease used up, p99.9", Key: figures.Utilization, Limit: utilizationP})
 		}
-		beside(load.PerLock, figures.RedisPerRenewal, "", "Redis CPU per renewal", cpuShare, "µs")
+		atMost(figures.Target{
+			What: "Redis CPU per renewal", Key: figures.RedisPerRenewal, Limit: cpuShare, Base: load.PerLock, Unit: "µs",
+		})
 		if r.locks <= latencyLocks { // compared with the noise of the run without renewal
-			beside(load.None, figures.ForegroundLow, figures.ForegroundHigh,
-				"least p99 of others' commands", 1, "ms")
+			atMost(figures.Target{
+				What: "least p99 of others' commands", Key: figures.ForegroundLow, Limit: 1, Unit: "ms",
+				Base: load.None, BaseKey: figures.ForegroundHigh,
+			})
 		}
 	}
 	return verdicts

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
@@ -96,13 +95,13 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 		}
 		defer func() { err = errors.Join(err, undo()) }()
 	}
-	servers, stop, err := redistest.Launch(w.cluster)
+	servers, addrs, stop, err := delay.Launch(w.cluster, w.rtt)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	cfg := work.Config{
-		Config: peer.Config{Addrs: servers, Cluster: w.cluster, Lease: cmp.Or(w.lease, lease), Callers: w.goroutines},
+		Config: peer.Config{Addrs: addrs, Cluster: w.cluster, Lease: cmp.Or(w.lease, lease), Callers: w.goroutines},
 		Kind:   w.kind, Peer: name, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
@@ -112,20 +111,13 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 		}
 		defer func() { err = errors.Join(err, os.Remove(cfg.Witness)) }()
 	}
-	if w.rtt == 0 {
-		return measure(ctx, w, cfg, servers)
+	var took time.Duration
+	if w.rtt > 0 {
+		if took, err = roundTrip(ctx, addrs[0]); err != nil {
+			return nil, err
+		}
 	}
-	proxy, err := delay.Start(servers[0], w.rtt)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, proxy.Close()) }()
-	cfg.Addrs = []string{proxy.Addr()}
-	took, err := roundTrip(ctx, proxy.Addr())
-	if err != nil {
-		return nil, err
-	}
-	if f, err = measure(ctx, w, cfg, servers); err == nil {
+	if f, err = measure(ctx, w, cfg, servers); err == nil && w.rtt > 0 {
 		f[figures.RoundTrip] = micros(took)
 	}
 	return f, err

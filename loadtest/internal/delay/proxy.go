@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
 )
 
 const (
@@ -61,6 +63,21 @@ func Start(target string, rtt time.Duration) (*Proxy, error) {
 	p.all.Go(p.accept)
 	p.all.Go(p.deliver)
 	return p, nil
+}
+
+// Launch starts the servers of redistest.Launch, and before one server a proxy if rtt isn't 0. Clients at that distance
+// connect to addrs.
+func Launch(cluster bool, rtt time.Duration) (servers, addrs []string, stop func() error, err error) {
+	servers, stop, err = redistest.Launch(cluster)
+	if err != nil || rtt == 0 {
+		return servers, servers, stop, err
+	}
+	stopServers := stop
+	p, err := Start(servers[0], rtt)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, stopServers())
+	}
+	return servers, []string{p.Addr()}, func() error { return errors.Join(p.Close(), stopServers()) }, nil
 }
 
 // Addr returns the host:port for clients.
