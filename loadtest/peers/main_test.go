@@ -20,6 +20,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
@@ -163,10 +164,10 @@ func TestFiguresOfHandoffs(t *testing.T) {
 	t.Parallel()
 	e := sample.Info{Commands: map[string]sample.Stat{"evalsha": {Calls: 50}, "subscribe": {Calls: 10}, "hset": {Calls: 100}}}
 	a, b := result(10, 20), result(30, 15)
-	a.Total.Add(work.Tally{Handed: 22, Between: 8})
-	a.Window.Add(work.Tally{Handed: 20, Between: 7})
-	b.Total.Add(work.Tally{Handed: 40, Between: 12})
-	b.Window.Add(work.Tally{Handed: 38, Between: 9})
+	a.Total.Add(witness.Tally{Handed: 22, Between: 8})
+	a.Window.Add(witness.Tally{Handed: 20, Between: 7})
+	b.Total.Add(witness.Tally{Handed: 40, Between: 12})
+	b.Window.Add(witness.Tally{Handed: 38, Between: 9})
 	b.Overlaps, b.Stuck = 3, 1
 	a.Unserved, b.Unserved = 2, 1
 	a.Handoffs.Add(100 * time.Microsecond)

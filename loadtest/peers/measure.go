@@ -8,6 +8,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
@@ -22,7 +23,7 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 	var cpu time.Duration
 	var times, handoffs hist.Hist
 	var perGoroutine, perProcess []int64
-	var total, window work.Tally
+	var total, window witness.Tally
 	for _, r := range results {
 		perGoroutine, perProcess = append(perGoroutine, r.Counts...), append(perProcess, r.Window.Operations)
 		mallocs, bytes, cpu = mallocs+float64(r.Mallocs), bytes+float64(r.Bytes), cpu+r.CPU
@@ -63,22 +64,15 @@ func figuresOf(w *workload, name string, results []work.Result, e sample.Info) f
 		}
 		f[figures.Handoffs] = turns / seconds
 	}
-	received, inLua := count(name, e.Commands)
 	if each > 0 {
-		f[figures.Commands], f[figures.InLua] = received/each, inLua/each
+		var plain int64
+		if peer.SendsSet(name) {
+			plain = e.Commands["set"].Calls
+		}
+		c := sample.Sort(e.Commands, plain)
+		f[figures.Commands], f[figures.InLua] = float64(c.Received)/each, float64(c.InLua)/each
 	}
 	return f
-}
-
-// count separates commands that came over the network from those called by scripts. INFO doesn't, so it goes by their
-// names.
-func count(name string, commands map[string]sample.Stat) (received, inLua float64) {
-	var plain int64
-	if peer.SendsSet(name) {
-		plain = commands["set"].Calls
-	}
-	c := sample.Sort(commands, plain)
-	return float64(c.Received() + plain), float64(c.InLua)
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

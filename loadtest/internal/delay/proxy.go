@@ -32,8 +32,8 @@ type Proxy struct {
 	inFlight chan chunk // all take equally long, so they are due in this order
 	all      sync.WaitGroup
 
-	mu  sync.Mutex
-	err error // the first one
+	first sync.Once
+	err   error // the first one
 }
 
 // chunk is what one read returned.
@@ -93,10 +93,8 @@ func (p *Proxy) Close() error {
 }
 
 func (p *Proxy) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err == nil && p.ctx.Err() == nil {
-		p.err = fmt.Errorf("delay: %w", err)
+	if p.ctx.Err() == nil {
+		p.first.Do(func() { p.err = fmt.Errorf("delay: %w", err) })
 	}
 }
 

@@ -107,41 +107,35 @@ func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
 	defer close(l.ended)
 	ticker := time.NewTicker(p.lease / 3)
 	defer ticker.Stop()
+	ctx := context.Background()
 	for {
+		var due time.Time
 		select {
 		case <-l.stop:
 			return
-		case due := <-ticker.C:
-			if !p.renew(l.name, due, &confirmed) {
-				return
-			}
+		case due = <-ticker.C:
+		}
+		sent := time.Now()
+		p.lag.Record(ctx, max(sent.Sub(due), 0).Seconds())
+		ok, err := p.call(ctx, p.renews, renewScript, l.name)
+		now := time.Now()
+		p.batch.Record(ctx, now.Sub(sent).Seconds())
+		used := now.Sub(confirmed).Seconds() / p.lease.Seconds()
+		p.utilization.Record(ctx, used)
+		if used > lateAt {
+			p.late(ctx)
+		}
+		switch {
+		case err != nil:
+			p.failed(ctx) // the next tick tries again
+		case ok:
+			p.renewed(ctx)
+			confirmed = sent
+		default:
+			p.missing(ctx)
+			return
 		}
 	}
-}
-
-// renew renews a lock, and reports whether it is still ours.
-func (p *perLock) renew(name string, due time.Time, confirmed *time.Time) bool {
-	ctx := context.Background()
-	sent := time.Now()
-	p.lag.Record(ctx, max(sent.Sub(due), 0).Seconds())
-	ok, err := p.call(ctx, p.renews, renewScript, name)
-	now := time.Now()
-	p.batch.Record(ctx, now.Sub(sent).Seconds())
-	used := now.Sub(*confirmed).Seconds() / p.lease.Seconds()
-	p.utilization.Record(ctx, used)
-	if used > lateAt {
-		p.late(ctx)
-	}
-	switch {
-	case err != nil:
-		p.failed(ctx) // the next tick tries again
-	case ok:
-		p.renewed(ctx)
-		*confirmed = sent
-	default:
-		p.missing(ctx)
-	}
-	return ok || err != nil
 }
 
 func (p *perLock) drop(ctx context.Context, i int) (taken, ours bool, err error) {

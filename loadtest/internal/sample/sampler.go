@@ -88,23 +88,21 @@ type Sampler struct {
 	err    error
 
 	stop context.CancelFunc
-	done chan struct{}
+	all  sync.WaitGroup
 }
 
 // New connects to servers and starts sampling.
 func New(ctx context.Context, addrs []string) (*Sampler, error) {
-	s := &Sampler{Servers: Open(addrs), done: make(chan struct{})}
+	s := &Sampler{Servers: Open(addrs)}
 	ctx, s.stop = context.WithCancel(ctx)
 	if _, err := s.Look(ctx); err != nil {
-		close(s.done)
 		return nil, errors.Join(err, s.Close())
 	}
-	go s.run(ctx)
+	s.all.Go(func() { s.run(ctx) })
 	return s, nil
 }
 
 func (s *Sampler) run(ctx context.Context) {
-	defer close(s.done)
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
 	for {
@@ -144,6 +142,6 @@ func (s *Sampler) Take() ([]Point, error) {
 // Close stops the sampling, and closes the connections.
 func (s *Sampler) Close() error {
 	s.stop()
-	<-s.done
+	s.all.Wait()
 	return s.Servers.Close()
 }

@@ -63,28 +63,38 @@ const goroutineBits = 32
 // id returns the id of a goroutine. It is never 0.
 func (w *Witness) id(goroutine int) uint64 { return (w.process+1)<<goroutineBits | uint64(goroutine) }
 
-// Turn says how a lock was passed on.
-type Turn struct {
-	Handed  bool          // the previous holder was another goroutine
-	Between bool          // the previous holder was in another process
-	Awaited bool          // the new holder was already waiting at the release
-	Took    time.Duration // if Awaited: from the release to the grant
+// Tally counts operations, and the grants to another goroutine and to another process than the previous one.
+type Tally struct {
+	Operations int64 `json:"operations"`
+	Handed     int64 `json:"handed"`
+	Between    int64 `json:"between"`
 }
 
-// Granted records that a goroutine, which has waited since began, holds the lock from now on.
-func (w *Witness) Granted(goroutine int, began, now time.Time) Turn {
+// Add adds another Tally.
+func (t *Tally) Add(o Tally) {
+	t.Operations += o.Operations
+	t.Handed += o.Handed
+	t.Between += o.Between
+}
+
+// Granted records that a goroutine, which has waited since began, holds the lock from now on. It returns the Tally of
+// this grant and, if the goroutine was waiting already at the previous holder's release, the time since then.
+func (w *Witness) Granted(goroutine int, began, now time.Time) (turn Tally, took time.Duration, awaited bool) {
 	id := w.id(goroutine)
 	if !w.holder.CompareAndSwap(0, id) {
 		w.overlaps.Add(1)
 		w.holder.Store(id)
 	}
+	turn.Operations = 1
 	last, released := w.last.Swap(id), w.released.Load()
-	t := Turn{Handed: last != 0 && last != id}
-	t.Between = t.Handed && last>>goroutineBits != id>>goroutineBits
-	if t.Handed && began.UnixNano() < released {
-		t.Awaited, t.Took = true, time.Duration(now.UnixNano()-released)
+	if last == 0 || last == id {
+		return turn, 0, false
 	}
-	return t
+	turn.Handed = 1
+	if last>>goroutineBits != id>>goroutineBits {
+		turn.Between = 1
+	}
+	return turn, time.Duration(now.UnixNano() - released), began.UnixNano() < released
 }
 
 // Releasing records that a goroutine is about to release the lock.

@@ -39,23 +39,33 @@ func TestTurns(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	at := func(ms int) time.Time { return time.Unix(1000, int64(ms)*1e6) }
+	type turn struct {
+		handed, between int64
+		awaited         bool
+		took            time.Duration // if awaited
+	}
 	for i, step := range []struct {
 		w         *witness.Witness
 		goroutine int
 		began     int
 		granted   int
 		released  int
-		want      witness.Turn
+		want      turn
 	}{
-		{a, 0, 0, 1, 2, witness.Turn{}}, // the first
-		{a, 0, 3, 4, 5, witness.Turn{}}, // itself again
-		{a, 1, 4, 6, 7, witness.Turn{Handed: true, Awaited: true, Took: time.Millisecond}},             // another here
-		{b, 1, 3, 9, 11, witness.Turn{Handed: true, Between: true, Awaited: true, Took: 2 * 1e6}},      // the same number there
-		{a, 1, 12, 14, 15, witness.Turn{Handed: true, Between: true}},                                  // who came when it was free
-		{b, 0, 1, 115, 116, witness.Turn{Handed: true, Between: true, Awaited: true, Took: 100 * 1e6}}, // late
+		{a, 0, 0, 1, 2, turn{}},                                       // the first
+		{a, 0, 3, 4, 5, turn{}},                                       // itself again
+		{a, 1, 4, 6, 7, turn{1, 0, true, time.Millisecond}},           // another here
+		{b, 1, 3, 9, 11, turn{1, 1, true, 2 * time.Millisecond}},      // the same number there
+		{a, 1, 12, 14, 15, turn{1, 1, false, 0}},                      // who came when it was free
+		{b, 0, 1, 115, 116, turn{1, 1, true, 100 * time.Millisecond}}, // late
 	} {
-		if got := step.w.Granted(step.goroutine, at(step.began), at(step.granted)); got != step.want {
-			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		tally, took, awaited := step.w.Granted(step.goroutine, at(step.began), at(step.granted))
+		got := turn{tally.Handed, tally.Between, awaited, 0}
+		if awaited {
+			got.took = took
+		}
+		if got != step.want || tally.Operations != 1 {
+			t.Errorf("step %d: %+v of %d operations, want %+v", i, got, tally.Operations, step.want)
 		}
 		step.w.Releasing(step.goroutine, at(step.released))
 	}

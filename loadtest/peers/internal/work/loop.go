@@ -33,8 +33,8 @@ type lane struct {
 	stop     *atomic.Bool    // of all lanes of a run: start no operation any more
 	releases context.Context // for Release
 
-	total    Tally
-	window   Tally
+	total    witness.Tally
+	window   witness.Tally
 	times    []time.Duration
 	handoffs []time.Duration
 	stuck    bool
@@ -149,11 +149,13 @@ func (w *worker) lock(ctx context.Context, n *lane) error {
 	case err != nil:
 		return fmt.Errorf("lock: %w", err)
 	}
-	var turn witness.Turn
-	var took time.Duration
+	turn := witness.Tally{Operations: 1}
+	var took, handoff time.Duration
+	var awaited bool
 	if w.witness != nil {
 		granted := time.Now()
-		took, turn = granted.Sub(began), w.witness.Granted(n.number, began, granted)
+		took = granted.Sub(began)
+		turn, handoff, awaited = w.witness.Granted(n.number, began, granted)
 		w.witness.Releasing(n.number, time.Now())
 	}
 	if err := h.Release(n.releases); err != nil {
@@ -161,6 +163,9 @@ func (w *worker) lock(ctx context.Context, n *lane) error {
 	}
 	if w.witness == nil {
 		took = time.Since(began)
+	}
+	if awaited && turn.Between > 0 {
+		n.handoffs = append(n.handoffs, handoff)
 	}
 	n.done(took, turn)
 	if w.cfg.Pause > 0 && !n.stop.Load() {
@@ -179,24 +184,14 @@ func (w *worker) try(ctx context.Context, n *lane) error {
 	case !errors.Is(err, peer.ErrHeld):
 		return fmt.Errorf("TryLock of a lock that is held: %w", err)
 	}
-	n.done(time.Since(began), witness.Turn{})
+	n.done(time.Since(began), witness.Tally{Operations: 1})
 	return nil
 }
 
-func (n *lane) done(took time.Duration, turn witness.Turn) {
-	one := Tally{Operations: 1}
-	if turn.Handed {
-		one.Handed = 1
-	}
-	if turn.Between {
-		one.Between = 1
-	}
+func (n *lane) done(took time.Duration, turn witness.Tally) {
 	n.times = append(n.times, took)
-	if turn.Between && turn.Awaited {
-		n.handoffs = append(n.handoffs, turn.Took)
-	}
-	n.total.Add(one)
+	n.total.Add(turn)
 	if !n.stop.Load() {
-		n.window.Add(one)
+		n.window.Add(turn)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 )
 
 // The kinds of work.
@@ -39,11 +40,11 @@ const (
 // Result is what one process has measured. The window is Config.Window. An operation that was running at its end
 // counts in Total, but in no rate.
 type Result struct {
-	Seconds float64   `json:"seconds"` // the window, less if all ended earlier; for Loss the whole time
-	Total   Tally     `json:"total"`
-	Window  Tally     `json:"window"`
-	Counts  []int64   `json:"counts"` // operations in the window, by goroutine
-	Times   hist.Hist `json:"times"`  // of operations; for Shared only the waits
+	Seconds float64       `json:"seconds"` // the window, less if all ended earlier; for Loss the whole time
+	Total   witness.Tally `json:"total"`
+	Window  witness.Tally `json:"window"`
+	Counts  []int64       `json:"counts"` // operations in the window, by goroutine
+	Times   hist.Hist     `json:"times"`  // of operations; for Shared only the waits
 	// Handoffs has the time from the release to the grant for Between, if the new holder was waiting.
 	Handoffs hist.Hist `json:"handoffs"`
 	// Stuck is the number of goroutines whose operation didn't end within the grace, although no other began.
@@ -56,18 +57,4 @@ type Result struct {
 	// Told has the longest times until a holder was notified of a loss, and how often it took longer than twice the
 	// lease.
 	Told figures.Figures `json:"told,omitempty"`
-}
-
-// Tally counts operations, and for Shared the grants to another goroutine and to another process than the previous one.
-type Tally struct {
-	Operations int64 `json:"operations"`
-	Handed     int64 `json:"handed"`
-	Between    int64 `json:"between"`
-}
-
-// Add adds another Tally.
-func (t *Tally) Add(o Tally) {
-	t.Operations += o.Operations
-	t.Handed += o.Handed
-	t.Between += o.Between
 }
