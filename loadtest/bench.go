@@ -24,7 +24,6 @@ type bench struct {
 	sampler  *sample.Sampler
 	traffic  *load.Foreground // nil: none
 	redisson []string         // command that runs the Redisson client
-	version  string           // of Redis
 }
 
 // openBench starts Redis and what the flags need.
@@ -50,9 +49,7 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 		return nil, err
 	}
 	b.closers = append(b.closers, b.sampler.Close)
-	info, err := b.sampler.Look(ctx)
-	b.version = info.Version
-	return b, err
+	return b, nil
 }
 
 // close stops and closes everything.

@@ -23,6 +23,7 @@ type report struct {
 	b        *bench
 	command  string
 	load     string // average of the machine, at the start
+	redis    string // version of Redis
 	took     time.Duration
 	complete bool   // not interrupted, and nothing failed
 	rows     []*row // in the order in which they are first measured: that of the flags
@@ -67,6 +68,7 @@ func (rep *report) add(h *holders, idle *window) {
 		rep.rows = append(rep.rows, r)
 	}
 	r.rounds = append(r.rounds, f)
+	rep.redis = h.start.Version
 	rep.faults = append(rep.faults, h.faults()...)
 	if b.soak == 0 {
 		return
@@ -160,7 +162,7 @@ func (rep *report) lines() []string {
 			" (a cancelable one costs lockdog about 460 bytes of heap more per lock).",
 			b.lease, b.interval(), b.clients, len(b.addrs), distance),
 		fmt.Sprintf("%s/%s, %d CPUs%s, %s, Redis %s; load average at the start %s.",
-			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpu, runtime.Version(), b.version, rep.load),
+			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpu, runtime.Version(), rep.redis, rep.load),
 		fmt.Sprintf("%s   (%s, %.0f s)", rep.command, b.began.Format(time.RFC3339), rep.took.Seconds()))
 }
 

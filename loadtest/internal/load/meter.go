@@ -35,9 +35,7 @@ type meter struct {
 }
 
 func newMeter() *meter {
-	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality {
-		return metricdata.DeltaTemporality
-	}))
+	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(sdk.DeltaTemporalitySelector))
 	var views []sdk.View
 	for _, name := range []string{Batch, Lag, Utilization} {
 		views = append(views, sdk.NewView(sdk.Instrument{Name: name},

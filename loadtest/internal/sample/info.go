@@ -81,9 +81,6 @@ func (i Info) Since(earlier Info) Info {
 
 // add adds the Info of another server. The sum has that server's time and version.
 func (i *Info) add(o Info) {
-	if i.Commands == nil {
-		i.Commands = make(map[string]Stat)
-	}
 	for name, s := range o.Commands {
 		sum := i.Commands[name]
 		i.Commands[name] = Stat{Calls: sum.Calls + s.Calls, CPU: sum.CPU + s.CPU}

@@ -59,24 +59,23 @@ func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
 	infos, errs := make([]Info, len(s)), make([]error, len(s))
 	var all sync.WaitGroup
 	for i, c := range s {
-		all.Go(func() { infos[i], errs[i] = ask(ctx, c, sections) })
+		all.Go(func() {
+			text, err := c.Info(ctx, sections...).Result()
+			if err == nil {
+				infos[i], err = Parse(text)
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("INFO of %s: %w", c.Options().Addr, err)
+			}
+		})
 	}
 	all.Wait()
-	var sum Info
+	sum := Info{Commands: make(map[string]Stat)}
 	for _, info := range infos {
 		sum.add(info)
 	}
+	sum.CPU -= sum.Commands["info"].CPU
 	return sum, errors.Join(errs...)
-}
-
-func ask(ctx context.Context, c *redis.Client, sections []string) (Info, error) {
-	text, err := c.Info(ctx, sections...).Result()
-	if err != nil {
-		return Info{}, fmt.Errorf("INFO of %s: %w", c.Options().Addr, err)
-	}
-	info, err := Parse(text)
-	info.CPU -= info.Commands["info"].CPU
-	return info, err
 }
 
 // Sampler samples servers continuously.
