@@ -48,9 +48,9 @@ func TestMutex(t *testing.T) {
 		first := r.client("first", lock.WithTracerProvider(tracer))
 		r.wait(ctx, first.Mutex("job"))
 		r.lookUntil("job", 1)
-		time.Sleep(time.Millisecond) // those that began at the same moment have no order
-		r.wait(t.Context(), first.Mutex("job"))
 		time.Sleep(time.Millisecond) // those of one millisecond have no order
+		r.wait(t.Context(), first.Mutex("job"))
+		time.Sleep(time.Millisecond)
 		r.wait(t.Context(), r.client("second").Mutex("job"))
 		r.lookUntil("job", 2)
 		l = r.wantLock("job", "mutex, held 1, waiting 2, available 0")
