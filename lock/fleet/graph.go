@@ -320,10 +320,11 @@ func (g *Graph) Carriers(name, owner string) (waits []int) {
 
 // Awaited returns the lock that a wait is for. It is nil if that lock has no holder, or couldn't be read.
 func (g *Graph) Awaited(wait int) *Lock {
-	if i, ok := slices.BinarySearchFunc(g.Locks, Lock{Name: g.Waits[wait].Name}, byName); ok {
-		return &g.Locks[i]
+	i := slices.IndexFunc(g.Locks, func(l Lock) bool { return l.Name == g.Waits[wait].Name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &g.Locks[i]
 }
 
 // Filter returns the part of the graph that is connected with the locks whose names match a pattern (see Reader.Locks):

@@ -515,6 +515,21 @@ service-1 waits for permits of
 	})
 }
 
+// A Graph that no Reader made: of a user's test, or read back from JSON.
+func TestGraphMadeByHand(t *testing.T) {
+	t.Parallel()
+	g := fleet.Graph{
+		Waits: []fleet.Wait{{Waiter: "w", Name: "b", Holds: []fleet.Hold{{Name: "a", Owner: "o"}}}},
+		Locks: []fleet.Lock{{Name: "c"}, {Name: "b"}, {Name: "a"}},
+	}
+	if got := g.Carriers("a", "o"); len(got) != 1 || got[0] != 0 {
+		t.Errorf("the waits %v carry a", got)
+	}
+	if l := g.Awaited(0); l != &g.Locks[1] {
+		t.Errorf("awaited: %+v", l)
+	}
+}
+
 // However many records there are, a Graph is bounded, and says so.
 func TestGraphIsBounded(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
