@@ -215,3 +215,25 @@ func TestRedaction(t *testing.T) {
 		r.srv.FailRenewals(nil)
 	})
 }
+
+// A Multi is shown by its names, each redacted, and a Mutex whose name reads the same as one name, wherever it stands.
+func TestRedactionOfAListAndAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.page = lockdebug.Handler(lockdebug.Options{
+			Clients: []*lock.Client{r.srv.Client()}, RedactName: func(s string) string { return "<" + s + ">" },
+		})
+		m, err := r.srv.Client().Multi([]string{"a", "b"}).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.held["multi"] = m
+		r.hold([]string{"a,b"})
+		r.wait("a,b")
+		time.Sleep(time.Second)
+		d := r.json("?sort=name")
+		if held, waiting := d.Held.names(), d.Waiting.names(); held != "<a,b> <a>,<b>" || waiting != "<a,b>" {
+			t.Errorf("held %s, waiting %s", held, waiting)
+		}
+	})
+}

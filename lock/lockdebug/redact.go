@@ -21,6 +21,11 @@ type redactor struct {
 type replacements struct {
 	redact func(string) string // nil: texts stay unchanged
 	seen   map[string]string
+	lists  map[string]string // the names of Multis: a Mutex may have the same name, which is redacted as a whole
+}
+
+func newReplacements(redact func(string) string) replacements {
+	return replacements{redact, map[string]string{}, map[string]string{}}
 }
 
 // minReplaced is the minimum length of a name or an owner that is replaced everywhere in an error. Shorter ones are
@@ -28,10 +33,7 @@ type replacements struct {
 const minReplaced = 4
 
 func (h *handler) redactor() redactor {
-	return redactor{
-		names:  replacements{h.RedactName, map[string]string{}},
-		owners: replacements{h.RedactOwner, map[string]string{}},
-	}
+	return redactor{names: newReplacements(h.RedactName), owners: newReplacements(h.RedactOwner)}
 }
 
 func (r *replacements) replace(s string) string {
@@ -53,8 +55,8 @@ func (r *replacements) joined(s string) string {
 	for i, part := range parts {
 		parts[i] = r.replace(part)
 	}
-	r.seen[s] = strings.Join(parts, ",")
-	return r.seen[s]
+	r.lists[s] = strings.Join(parts, ",")
+	return r.lists[s]
 }
 
 // textOf returns the text of an error, redacted and truncated; "" for nil.
@@ -65,7 +67,7 @@ func (r *redactor) textOf(err error) string {
 	text := err.Error()
 	if r.names.redact != nil || r.owners.redact != nil {
 		r.learn(err)
-		if n := len(r.names.seen) + len(r.owners.seen); r.all == nil || n > r.known {
+		if n := len(r.names.seen) + len(r.names.lists) + len(r.owners.seen); r.all == nil || n > r.known {
 			r.all, r.known = r.replacer(), n
 		}
 		text = r.all.Replace(text)
@@ -103,7 +105,7 @@ func (r *redactor) learn(err error) {
 // replacer returns what replaces the texts seen, longest first, also in the quoted form that errors use.
 func (r *redactor) replacer() *strings.Replacer {
 	by := map[string]string{}
-	for _, seen := range []map[string]string{r.names.seen, r.owners.seen} {
+	for _, seen := range []map[string]string{r.names.lists, r.names.seen, r.owners.seen} {
 		for from, to := range seen {
 			quoted := strconv.Quote(from)
 			if len(from) < minReplaced {
