@@ -12,8 +12,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// instruments are the instruments of a MeterProvider, by the names of their metrics. They are looked up when a recorder
-// or a group is made, and not when something is recorded.
+// instruments are the instruments of a MeterProvider, by the names of their metrics. Those that record are
+// looked up when a recorder or a group is made.
 type instruments struct {
 	counters   map[string]metric.Int64Counter
 	upDowns    map[string]metric.Int64UpDownCounter

@@ -143,8 +143,10 @@ var (
 	}
 	SpanForce = Span{
 		Name: "force unlock", Parent: "caller",
-		Description: "One call to ForceUnlock: who called it, and whose lock was taken away.",
-		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOutcome, KeyForcedBy, KeyOwner, KeyErrorType},
+		Description: "One call to ForceUnlock: who called it, and whose lock was taken away. Of a Multi or a Quorum: one for each member.",
+		Attributes: []attribute.Key{
+			KeyName, KeyKind, KeyGroup, KeyOutcome, KeyForcedBy, KeyOwner, KeyNode, KeyErrorType,
+		},
 	}
 	SpanHold = Span{
 		Name: "hold", Parent: "held",

@@ -127,6 +127,18 @@ func TestLostAndCanceled(t *testing.T) {
 	}
 }
 
+// A member that can't be unlocked by force fails the call: no span of the whole tells so.
+func TestForceOfAMemberFails(t *testing.T) {
+	b := newBench(t)
+	member := b.lock.Member(func() string { return "node:1" })
+	_, f := b.StartForce(b.caller, &member)
+	f.End(false, nil, "operator", "main.main (main.go:1)", telemetry.ErrorNetwork, errBoom)
+	s := b.one("force unlock member orders")
+	if s.Status.Code != codes.Error || attrs(s)["lockdog.node"] != "node:1" || attrs(s)["error.type"] != "network" {
+		t.Errorf("%v %v", attrs(s), s.Status)
+	}
+}
+
 func TestAcquireFails(t *testing.T) {
 	b := newBench(t)
 	for outcome, isError := range map[telemetry.Outcome]bool{

@@ -111,10 +111,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	batch.End(0, 0, 0, 1, telemetry.ErrorTimeout, errStory)
 	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0, true)
 	batch.End(1, 0, 0, 0, "", nil)
-	for _, err := range []error{nil, errStory} {
-		_, f := r.StartForce(ctx, l)
-		f.End(err == nil, []string{"app:1"}, "operator", "main.main (main.go:1)", telemetry.ErrorTimeout, err)
-	}
+	force(ctx, r, l)
 	for _, op := range Each[telemetry.Operation](telemetry.MetricErrors, 0) {
 		for _, t := range Each[telemetry.ErrorType](telemetry.MetricErrors, 1) {
 			r.Error(ctx, op, t)
@@ -147,6 +144,14 @@ func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock)
 	_, rel := r.StartRelease(ctx, h)
 	rel.End(telemetry.ReleaseError, false, errStory)
 	h.End(telemetry.EndLost)
+	force(ctx, r, &l)
+}
+
+func force(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) {
+	for _, err := range []error{nil, errStory} {
+		_, f := r.StartForce(ctx, l)
+		f.End(err == nil, []string{"app:1"}, "operator", "main.main (main.go:1)", telemetry.ErrorTimeout, err)
+	}
 }
 
 // Busy returns a State with a value for every gauge.
