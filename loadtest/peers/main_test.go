@@ -184,18 +184,6 @@ func TestFiguresOfHandoffs(t *testing.T) {
 	}
 }
 
-func TestFiguresOfLosses(t *testing.T) {
-	t.Parallel()
-	r := work.Result{Told: figures.Figures{
-		figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3,
-	}}
-	f := figuresOf(look("loss"), peer.Lockdog, []work.Result{r}, sample.Info{})
-	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})
-	if _, ok := f[figures.ToldForce]; ok {
-		t.Errorf("%v", f)
-	}
-}
-
 // Of several rounds the figure that is compared has its least and its most, and all begins with what was measured when.
 func TestPrint(t *testing.T) {
 	t.Parallel()
