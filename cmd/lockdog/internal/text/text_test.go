@@ -29,6 +29,12 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+func TestOneLine(t *testing.T) {
+	if got := text.OneLine("fleet: no answer\n\nfleet: no answer\r\nrefused"); got != "no answer; refused" {
+		t.Errorf("%q", got)
+	}
+}
+
 // What is escaped is the same JSON.
 func TestEscapeJSON(t *testing.T) {
 	for _, name := range hostile {
