@@ -3,9 +3,18 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/lock"
 )
 
@@ -19,6 +28,7 @@ var contextBehaviours = []behaviour{
 	{name: "Context/values and deadline", test: valuesAndDeadline},
 	{name: "Context/children", test: childrenEnd, timed: true},
 	{name: "Context/asked for after the end", test: contextAfterTheEnd},
+	{name: "foreign code/is called under no mutex", test: foreignCodeMayUseTheClient, timed: true},
 }
 
 func ctxEndsTheContext(t *testing.T, w *world) {
@@ -177,3 +187,99 @@ func contextAfterTheEnd(t *testing.T, w *world) {
 	}
 	await(t, "Done", l.Ended())
 }
+
+// What a program gives us may call the client: its ctx, above all the Context of a lease, whose Err may find that the lease is over and end it; its
+// hooks, logger and span processors.
+func foreignCodeMayUseTheClient(t *testing.T, w *world) {
+	var c *lock.Client
+	var within atomic.Bool
+	calls := func(what func()) {
+		if c == nil || !within.CompareAndSwap(false, true) {
+			return
+		}
+		defer within.Store(false)
+		var done atomic.Bool
+		go func() {
+			defer done.Store(true)
+			what()
+		}()
+		// Who waits for a mutex keeps a bubble's time from going on.
+		for began := machineTime(); !done.Load(); runtime.Gosched() {
+			if machineTime()-began > patience {
+				t.Errorf("under a mutex:\n%s", debug.Stack())
+				return
+			}
+		}
+	}
+	lists := func() { calls(func() { c.Leases() }) }
+	asks := func() {
+		calls(func() {
+			c.Leases()
+			if l, err := w.lock(c, "other").TryLock(context.Background()); err == nil {
+				_ = l.Release(context.Background())
+			}
+		})
+	}
+	for i, dial := range w.dials {
+		w.dials[i] = func() redis.UniversalClient {
+			rdb, listing := dial(), func(redis.Cmder) error { lists(); return nil }
+			rdb.AddHook(fakeredis.Tap{Up: listing, Down: listing})
+			return rdb
+		}
+	}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(nosy{asks: asks}))
+	c = w.client(lock.WithTracerProvider(tp), lock.WithLogger(slog.New(nosy{asks: asks})))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, opts := range [][]lock.LockOption{nil, {lock.WithLifetime(nosyContext{t.Context(), asks})}} {
+		m := w.lock(c, "a", opts...)
+		holder := try(t, w.rival(c, "a"))
+		if _, err := m.TryLock(nosyContext{t.Context(), asks}); err == nil {
+			t.Error("TryLock of a held lock")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := begin(nosyContext{ctx, asks}, m)
+		waiting(t, c, 1)
+		cancel()
+		mustMatch(t, await(t, "Lock", left).err, context.Canceled)
+		next := begin(nosyContext{t.Context(), asks}, m)
+		waiting(t, c, 1)
+		free(t, holder)
+		l := granted(t, next)
+		if err := l.Context().Err(); err != nil {
+			t.Errorf("Context().Err() = %v", err)
+		}
+		if err := l.Release(nosyContext{ended, asks}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	l := try(t, w.lock(c, "a"))
+	w.lose("a")
+	await(t, "the loss", l.Ended())
+	if err := l.Release(nosyContext{t.Context(), asks}); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Release of a lost lock: %v", err)
+	}
+}
+
+// nosyContext calls asks before it answers what the Context of a lease needs a mutex for.
+type nosyContext struct {
+	context.Context
+	asks func()
+}
+
+func (c nosyContext) Deadline() (time.Time, bool) { c.asks(); return c.Context.Deadline() }
+func (c nosyContext) Err() error                  { c.asks(); return c.Context.Err() }
+
+// nosy is a slog.Handler and a SpanProcessor that calls asks for each record and span.
+type nosy struct {
+	asks func()
+}
+
+func (n nosy) Enabled(context.Context, slog.Level) bool        { return true }
+func (n nosy) Handle(context.Context, slog.Record) error       { n.asks(); return nil }
+func (n nosy) WithAttrs([]slog.Attr) slog.Handler              { return n }
+func (n nosy) WithGroup(string) slog.Handler                   { return n }
+func (n nosy) OnStart(context.Context, sdktrace.ReadWriteSpan) { n.asks() }
+func (n nosy) OnEnd(sdktrace.ReadOnlySpan)                     { n.asks() }
+func (n nosy) Shutdown(context.Context) error                  { return nil }
+func (n nosy) ForceFlush(context.Context) error                { return nil }

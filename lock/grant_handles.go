@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -126,12 +127,20 @@ func (h grantHandle) record() *record {
 func (lk *lock) parentOf(ctx context.Context) context.Context {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {
-		return ctx
+		return asComparable(ctx)
 	}
 	if outer := leaseOf(ctx); outer != nil {
 		return context.WithValue(lc, takenInKey{}, outer)
 	}
-	return lc
+	return asComparable(lc)
+}
+
+// asComparable returns ctx as a value for ==. The types of callers may have functions or slices in them.
+func asComparable(ctx context.Context) context.Context {
+	if reflect.ValueOf(ctx).Comparable() {
+		return ctx
+	}
+	return &struct{ context.Context }{ctx}
 }
 
 // join adds a handle to a live grant. It returns nil if the grant isn't in the state grantHeld any more.

@@ -141,6 +141,7 @@ func (ws *waitQueues) wait(
 
 // turnOf returns what the waiter does next, and its attempt for turnAsk.
 func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, headAttempt) {
+	ended := ctx.Err() != nil // not under the mutex: the Err of a lease's Context may end that lease, which needs it
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.won != nil {
@@ -158,7 +159,7 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 	case q.due == wakeNone:
 		q.setTimer()
 		return turnSleep, headAttempt{}
-	case ctx.Err() != nil:
+	case ended:
 		return turnStop, headAttempt{}
 	}
 	return turnAsk, q.startAsking()
