@@ -135,9 +135,10 @@ func (lk *lock) parentOf(ctx context.Context) context.Context {
 	return asComparable(lc)
 }
 
-// asComparable returns ctx as a value for ==. The types of callers may have functions or slices in them.
+// asComparable returns ctx as a value for ==. The types of callers may have functions or slices in them. Most are
+// pointers, for which Value.Comparable would take an allocation.
 func asComparable(ctx context.Context) context.Context {
-	if reflect.ValueOf(ctx).Comparable() {
+	if reflect.TypeOf(ctx).Kind() == reflect.Pointer || reflect.ValueOf(ctx).Comparable() {
 		return ctx
 	}
 	return &struct{ context.Context }{ctx}
