@@ -165,7 +165,7 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	locks, lockErrs := atNodes(ctx, r, maps.Keys(awaited), func(node *redis.Client, keys []string) ([]Lock, error) {
 		return r.read(ctx, node, keys, false, (*batch).hash, (*batch).number)
 	})
-	slices.SortFunc(locks, byName)
+	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Name, b.Name) })
 	g.Locks, errs = locks, append(errs, lockErrs...)
 	var search waitgraph.Graph
 	for _, w := range waits {
@@ -194,8 +194,6 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	}
 	return g, search.Cycles(ctx, mostCycles), errors.Join(errs...)
 }
-
-func byName(a, b Lock) int { return cmp.Compare(a.Name, b.Name) }
 
 // readWaits reads the waits of all clients, longest first. It asks the nodes concurrently, so that a silent node leaves
 // time for the others. It sets g.Time, g.More and g.Unreadable. g.Time stays zero if the list of clients can't be read.
