@@ -13,7 +13,8 @@ import (
 // hidden text.
 type redactor struct {
 	names, owners replacements
-	all           *strings.Replacer // of both, for texts of errors; nil until needed
+	multis        map[string]string // the names of Multis, redacted name by name: a Mutex may be called the same
+	all           *strings.Replacer // of all three, for texts of errors; nil until needed
 	known         int               // how many texts the replacer all knows
 }
 
@@ -21,11 +22,6 @@ type redactor struct {
 type replacements struct {
 	redact func(string) string // nil: texts stay unchanged
 	seen   map[string]string
-	lists  map[string]string // the names of Multis: a Mutex may have the same name, which is redacted as a whole
-}
-
-func newReplacements(redact func(string) string) replacements {
-	return replacements{redact, map[string]string{}, map[string]string{}}
 }
 
 // minReplaced is the minimum length of a name or an owner that is replaced everywhere in an error. Shorter ones are
@@ -33,7 +29,11 @@ func newReplacements(redact func(string) string) replacements {
 const minReplaced = 4
 
 func (h *handler) redactor() redactor {
-	return redactor{names: newReplacements(h.RedactName), owners: newReplacements(h.RedactOwner)}
+	return redactor{
+		names:  replacements{h.RedactName, map[string]string{}},
+		owners: replacements{h.RedactOwner, map[string]string{}},
+		multis: map[string]string{},
+	}
 }
 
 func (r *replacements) replace(s string) string {
@@ -46,17 +46,17 @@ func (r *replacements) replace(s string) string {
 	return r.seen[s]
 }
 
-// joined replaces the name of a Multi: names joined by commas.
-func (r *replacements) joined(s string) string {
-	if r.redact == nil {
+// multi replaces the name of a Multi: names joined by commas.
+func (r *redactor) multi(s string) string {
+	if r.names.redact == nil {
 		return s
 	}
 	parts := strings.Split(s, ",")
 	for i, part := range parts {
-		parts[i] = r.replace(part)
+		parts[i] = r.names.replace(part)
 	}
-	r.lists[s] = strings.Join(parts, ",")
-	return r.lists[s]
+	r.multis[s] = strings.Join(parts, ",")
+	return r.multis[s]
 }
 
 // textOf returns the text of an error, redacted and truncated; "" for nil.
@@ -67,7 +67,7 @@ func (r *redactor) textOf(err error) string {
 	text := err.Error()
 	if r.names.redact != nil || r.owners.redact != nil {
 		r.learn(err)
-		if n := len(r.names.seen) + len(r.names.lists) + len(r.owners.seen); r.all == nil || n > r.known {
+		if n := len(r.names.seen) + len(r.owners.seen) + len(r.multis); r.all == nil || n > r.known {
 			r.all, r.known = r.replacer(), n
 		}
 		text = r.all.Replace(text)
@@ -105,7 +105,7 @@ func (r *redactor) learn(err error) {
 // replacer returns what replaces the texts seen, longest first, also in the quoted form that errors use.
 func (r *redactor) replacer() *strings.Replacer {
 	by := map[string]string{}
-	for _, seen := range []map[string]string{r.names.lists, r.names.seen, r.owners.seen} {
+	for _, seen := range []map[string]string{r.multis, r.names.seen, r.owners.seen} {
 		for from, to := range seen {
 			quoted := strconv.Quote(from)
 			if len(from) < minReplaced {

@@ -129,7 +129,7 @@ func (v *view) composite(c *lock.CompositeInfo) *row {
 
 func (v *view) nameOfComposite(name, kind string) string {
 	if kind == "multi" {
-		return v.names.joined(name)
+		return v.multi(name)
 	}
 	return v.names.replace(name)
 }
