@@ -203,7 +203,7 @@ func foreignCodeMayUseTheClient(t *testing.T, w *world) {
 			defer done.Store(true)
 			what()
 		}()
-		// Who waits for a mutex keeps a bubble's time from going on.
+		// By the machine's clock: a bubble's stands still while a goroutine waits for a mutex.
 		for began := machineTime(); !done.Load(); runtime.Gosched() {
 			if machineTime()-began > patience {
 				t.Errorf("under a mutex:\n%s", debug.Stack())

@@ -57,8 +57,8 @@ func (o *operation) Failed(t ErrorType) { o.errorType = t }
 func (o *operation) recording() bool { return o.span != nil && o.span.IsRecording() }
 
 // finish sets the attributes of the span at its end; more has the outcome, too. With the outcome AcquireError or its
-// like, err becomes the status of the span, unless that is a member's: its whole may do without it. But a forced unlock
-// of the members has no span of the whole.
+// like, err becomes the status of the span, unless that is a member's: its whole may do without it. A forced unlock has
+// no span of the whole, so there a member's has the status.
 func (o *operation) finish(outcome Outcome, err error, more ...attribute.KeyValue) {
 	if outcome == operationError {
 		more = append(more, KeyErrorType.String(string(cmp.Or(o.errorType, ErrorOther))))
