@@ -122,12 +122,41 @@ func TestDispatcher_Distance(t *testing.T) {
 				if perCall := float64(rounds*c.callers) / float64(all); perCall > c.roundTrips {
 					t.Errorf("a call took %.2f round trips on average, want %.1f", perCall, c.roundTrips)
 				}
-				if far := c.rtt > time.Millisecond; (r.s.wanted > 0) != far || (r.s.streamed > 0) != c.stream {
-					t.Errorf("a stream was wanted %d times, and %d batches were for it", r.s.wanted, r.s.streamed)
+				if (r.s.streamed > 0) != c.stream {
+					t.Errorf("%d batches were for the stream", r.s.streamed)
 				}
 				if r.s.most > c.most {
 					t.Errorf("%d batches were in flight, want %d at most", r.s.most, c.most)
 				}
+			})
+		})
+	}
+}
+
+// A stream is wanted once a call has to wait because the server is far away. How many batches a crowd makes would be up to the scheduler, so
+// here each hangs with one call.
+func TestDispatcher_WantsStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		rtt  time.Duration
+		room int // batches
+		want bool
+	}{
+		"nearby": {rtt: 100 * time.Microsecond, room: leastShared},
+		"far":    {rtt: 2 * time.Millisecond, room: 10, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.s.rtt, r.s.pool = c.rtt, 20
+				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil)
+				r.hang("a", c.room)
+				if r.s.wanted > 0 {
+					t.Errorf("a stream was wanted with room for all of %d batches", c.room)
+				}
+				r.hang("a", 1)
+				if (r.s.wanted > 0) != c.want {
+					t.Errorf("a stream was wanted %d times as batch %d had to wait", r.s.wanted, c.room+1)
+				}
+				close(r.s.answer)
 			})
 		})
 	}

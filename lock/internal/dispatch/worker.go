@@ -45,12 +45,13 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 // startIfRoom starts a batch of pending calls if inFlightLimit allows it and no worker is starting, which would take
 // them. mu must be held.
 func (d *Dispatcher) startIfRoom(n *Node) {
-	if n.starting == 0 && d.hasRoom(n) && d.mayStart(n) {
+	if n.starting == 0 && d.mayStart(n) && d.hasRoom(n) {
 		d.startBatch(n, nil).limited = true
 	}
 }
 
-// hasRoom reports whether inFlightLimit allows one more batch of pending calls. mu must be held.
+// hasRoom reports whether inFlightLimit allows one more batch of pending calls. If not, and the server is far away, it
+// asks for a stream. mu must be held.
 func (d *Dispatcher) hasRoom(n *Node) bool {
 	// Each node may have one batch in any case.
 	if n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
@@ -157,7 +158,7 @@ func (d *Dispatcher) end(w *worker) bool {
 	defer d.mu.Unlock()
 	w.node.rtt.learn(w.took, w.alone)
 	d.addInFlight(w.node, -1, w.shared)
-	if w.limited && !d.hasRoom(w.node) || !d.mayStart(w.node) {
+	if !d.mayStart(w.node) || w.limited && !d.hasRoom(w.node) {
 		return false
 	}
 	alone := w.node.inFlight == 0
