@@ -23,8 +23,13 @@ import (
 
 const contenders = 32
 
-// contendFor is how long at least. They go on until each has had the lock, for 5 minutes at most.
-const contendFor = 3 * time.Second
+// contendFor returns how long at least. They go on until each has had the lock, for 5 minutes at most.
+func contendFor() time.Duration {
+	if lock.Full {
+		return 10 * time.Second
+	}
+	return time.Second
+}
 
 // turn is one hold: the lease's context was live at both ends, so at all times between.
 type turn struct {
@@ -137,7 +142,7 @@ func childContender(addr, kind string, say func(string, ...any)) error {
 		return err
 	}
 	k := allKinds[slices.IndexFunc(allKinds, func(k kindOfLock) bool { return k.name == kind })]
-	turns, err := contend(k.make(c, "contended"), contendFor, func() {
+	turns, err := contend(k.make(c, "contended"), contendFor(), func() {
 		say("served")
 		_, _ = told.ReadString('\n') // its end says so, too
 	})

@@ -107,7 +107,7 @@ func TestDispatcher_Distance(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.s.rtt, r.s.pool, r.s.stream = c.rtt, c.pool, c.stream
 				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the round-trip time is known then
-				rounds := 15
+				rounds := 8
 				if full {
 					rounds = 100
 				}
