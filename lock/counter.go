@@ -13,7 +13,7 @@ import (
 
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
-// count reads the number. what says which permits it includes.
+// count reads the number from Redis. The argument what selects the permits that are added to it.
 func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
 		reply, err := lk.c.ops.simple(ctx, telemetry.OpInspect, func(r *script.Request) {
@@ -28,7 +28,8 @@ func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n i
 	return n, err
 }
 
-// acquireLeaseless takes permits without a lease, or waits for an open latch. The client holds nothing afterwards.
+// acquireLeaseless takes permits that have no lease, or waits until a latch is open. The client has no grant
+// afterwards: there is nothing to renew or to lose.
 func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, params acquireParams) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err

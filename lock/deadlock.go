@@ -10,8 +10,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// DeadlockError is the error of a Lock that had to fail to end a deadlock, in one process or across several
-// (WithDeadlockBreaking). It matches ErrDeadlock.
+// DeadlockError is the error of a call of Lock that was made to fail so that a deadlock ends: see WithDeadlockBreaking.
+// The waits of the deadlock may be in one process or in several. The error matches ErrDeadlock.
 type DeadlockError struct {
 	Name  string         // of the lock that wasn't acquired
 	Cycle []DeadlockWait // each waits for a lock that the next one holds, the last for a lock that the first one holds

@@ -22,7 +22,8 @@ type operations struct {
 	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 }
 
-// acquireReply is Redis's reply to a claim.
+// acquireReply is what this client knows of the outcome of a claim. It comes from the reply to the claim, from the
+// reply to a release that handed the lock over, or from a message that granted the lock.
 type acquireReply struct {
 	script.AcquireReply
 	sent   time.Time // before the request left: the lease counts from here

@@ -17,7 +17,8 @@ const (
 	maxNodeTimeout       = time.Second
 )
 
-// nodeTimeout returns how long one node has to answer while a lock is taken, and after a majority has released it.
+// nodeTimeout returns how long one node may take to answer while a lock is being acquired. When a majority has released
+// the lock, the other nodes have as long to answer the release.
 func nodeTimeout(lease time.Duration) time.Duration {
 	return min(lease/nodeTimeoutsPerLease, maxNodeTimeout)
 }

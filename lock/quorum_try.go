@@ -129,7 +129,7 @@ func (t *quorumTry) once() (*Lease, error) {
 	return t.fail(telemetry.AcquireError, r.err)
 }
 
-// lock is Lock.
+// lock takes the lock for QuorumMutex.Lock, after rejoin has found no lease to join.
 func (t *quorumTry) lock() (*Lease, error) {
 	q, cfg := t.m.q, t.m.cfg
 	waitOver, stop := timerFor(cfg.wait)

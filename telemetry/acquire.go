@@ -12,8 +12,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Acquire is the telemetry of one call to Lock or TryLock. It is a value, so that it can be on the caller's stack. It
-// belongs to one goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; later calls are ignored.
+// Acquire is the telemetry of one call that takes a lock or permits, or waits for a latch. A call of a Multi or a
+// Quorum has another one for each member. It is a value, so that it can be on the caller's stack. It belongs to one
+// goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; later calls of these are ignored.
 type Acquire struct {
 	operation
 	lease    time.Duration

@@ -204,8 +204,8 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	}
 }
 
-// Canceled records that this client ended the lease before its release. End must follow. Ten such records a second are
-// logged by name, the others are counted. For a member there is at most a span.
+// Canceled notes that this client ended the lease before its release. End must follow. It logs LogEnd or LogCut: of
+// each kind at most ten a second with the lock's name, and the number of the others. A member gets at most a span.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return

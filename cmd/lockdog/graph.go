@@ -114,8 +114,8 @@ type holdView struct {
 	Token int64  `json:"token,omitempty"`
 }
 
-// cycleWaitView is one wait of a deadlock. Holds is the lease that the previous wait waits for; the first has the lease
-// that the last waits for.
+// cycleWaitView is one wait of a deadlock. Holds is the lease that this waiter has and that the previous wait waits
+// for. The wait before the first is the last.
 type cycleWaitView struct {
 	Waiter   string   `json:"waiter"`
 	ClientID string   `json:"client_id,omitempty"`

@@ -461,7 +461,8 @@ func endedBy(cause error) (code int, what string) {
 	return exitLost, "the lock is lost"
 }
 
-// end ends the command because the lock is lost, or the command may not hold it any longer.
+// end asks the command to end, because the lock is lost or about to be, or because a limit on holding it was reached.
+// What is left after the grace, or at the lease's deadline, is killed.
 func (r *running) end(cause error) error {
 	code, what := endedBy(cause)
 	until := time.Now().Add(r.flags.grace)

@@ -153,15 +153,16 @@ func noticeDeath(tb testing.TB, nodes []*Server) {
 }
 
 // AwaitFailover waits until every running node but old sees that another primary than old serves the slot, and that the
-// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that. It calls Notice.
+// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that. The running nodes
+// but old notice a death as soon as Notice says.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 	tb.Helper()
 	return c.awaitFailover(tb, slot, old, justWait)
 }
 
 // Failover orders a failover from old, the slot's primary, to one of its replicas, and waits for it. old must be
-// healthy. On a busy machine a replica may give up after 5 s; then Failover orders it again. Like AwaitFailover it
-// calls Notice.
+// healthy. On a busy machine a replica may give up after 5 s, so the order is repeated. The running nodes but old
+// notice a death as soon as Notice says.
 func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	tb.Helper()
 	c.awaitFailover(tb, slot, old, ordering(func() error { return replica.do("CLUSTER", "FAILOVER").Err() }))

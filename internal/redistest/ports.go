@@ -45,7 +45,8 @@ func takePort() (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("redistest: port lock: %w", err)
 		}
-		// Listen only with the file locked: otherwise two that try the same port would see each other's listener.
+		// Listen only with the file locked. Otherwise two callers that try the same port would find each other's
+		// listener.
 		if !canListen(port) || !canListen(port+busPortOffset) {
 			_ = f.Close() // nothing was written, so no error matters
 			continue

@@ -119,7 +119,7 @@ func (p *Proxy) Conns() int {
 	return len(p.links)
 }
 
-// CutAll resets all connections that exist now. What they hold is lost.
+// CutAll resets all connections that have reached the server. What they hold is lost.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -244,9 +244,8 @@ func crowdTargets() []figures.Target {
 	return all
 }
 
-// strays is the number of commands per operation that a window has in addition to those of its operations: a
-// subscription, a connection's start, and turns that aren't handed over within the process, in case another process
-// waits.
+// strays is how many commands per operation a window may have beside those of its operations: a subscription, the start
+// of a connection, and releases without a hand-over, which are made now and then because another process may wait.
 const strays = 0.05
 
 func most(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {

@@ -94,7 +94,7 @@ func (r *run) watchUntil(ctx context.Context) {
 			continue // until r.look reports the end of this term
 		}
 		asked := r.news.now()
-		// An error of Inspect is ignored: the lock's telemetry has it.
+		// An error is ignored: the next look comes soon, and lockdog.errors counts failed requests.
 		if h, err := r.cfg.inspector.Inspect(ctx); err == nil && h.Held {
 			r.tell(h.Owner, asked)
 		}

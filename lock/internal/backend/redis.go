@@ -37,8 +37,9 @@ type topology interface {
 	Prepare(ctx context.Context, key string) error
 	// Node returns the name of the server on which a key lives; "": unknown. It does no I/O.
 	Node(key string) string
-	// Topology returns a string that changes when keys move to other servers and no server reports that; "": servers
-	// report it, Follow finds out, or it can't happen. It does no I/O.
+	// Topology returns a string that differs after keys have moved to other servers. It is "" if it needn't be
+	// compared: servers report moves, Follow finds them out, or keys can't move. Of a layout that the program makes up,
+	// it covers only the first slot; Follow finds out the other moves. Topology does no I/O.
 	Topology() string
 	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
 	// Node then returns them. It reports false if ctx ends before the answer (see question.answered), or go-redis
@@ -130,8 +131,9 @@ func limitsOf(rdb redis.UniversalClient) (read time.Duration, pool int, err erro
 	return min(read, Longest), pool, nil
 }
 
-// noRetry makes go-redis send a command only once. Otherwise go-redis may run a script up to four times, without saying
-// so. One such command makes go-redis send a whole pipeline only once.
+// noRetry keeps go-redis from sending a command again after a failure in which it may have run. With default options
+// go-redis may run a script up to four times, without saying so. One such command protects its whole pipeline. go-redis
+// still repeats a command that the server refused to run, after MOVED for example.
 type noRetry struct{ *redis.Cmd }
 
 func (noRetry) NoRetry() bool { return true }
@@ -360,11 +362,12 @@ func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 // Otherwise they use the program's pool.
 func (b *Redis) HasStream() bool { return b.stream.current() != nil }
 
-// OpenStream begins to open that connection, unless there is one, or there can be none.
+// OpenStream begins to open the connection for calls with Stream. It does nothing if that is open or being opened, if
+// there can be none, or for streamPause after the last one was lost or couldn't be opened.
 func (b *Redis) OpenStream() { b.stream.open() }
 
-// CloseStream closes that connection for ever. It waits for the replies to the calls in flight: for ReadTimeout, if the
-// server is silent.
+// CloseStream closes the connection for calls with Stream for ever. It waits for the replies to the calls in flight:
+// for ReadTimeout, if the server is silent.
 func (b *Redis) CloseStream() { b.stream.close() }
 
 // PoolSize returns how many connections the program's client may have to one server; 0: unknown.

@@ -167,8 +167,9 @@ func (c *cluster) Topology() string {
 	return "made up " + c.Node(hashslot.Tag(0))
 }
 
-// Follow asks the program for the layout if the program makes it up, as NewFailoverClusterClient does: such servers
-// lack cluster mode, and don't say that it has changed. It reports false if go-redis doesn't have that layout yet.
+// Follow asks the program for the layout if the program makes it up, as NewFailoverClusterClient does. The servers then
+// lack cluster mode, and don't report a new layout. Follow returns false if go-redis has another layout, which it then
+// reloads, or if ctx ends before the program has answered.
 func (c *cluster) Follow(ctx context.Context) bool {
 	if !c.given {
 		return true

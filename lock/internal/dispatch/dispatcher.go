@@ -288,7 +288,8 @@ var (
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 )
 
-// noteDeadline corrects the error of a call that failed because go-redis noticed the deadline of ctx before do did.
+// noteDeadline replaces the error of a call that failed because go-redis noticed the deadline of ctx before
+// Dispatcher.do noticed it. The new error is that of whyLeft.
 func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
 	if errors.Is(c.err, context.DeadlineExceeded) && ctx.Err() != nil {
 		c.err = d.whyLeft(ctx, began, ErrNoReply)

@@ -67,8 +67,9 @@ func New(cfg Config) *Mux {
 	return m
 }
 
-// Listen adds a listener to a channel. If messages are already being received, Up is called at once. If channel a is
-// added before channel b, and b's name is a prefix of a's, then a's Up comes before b's, unless a is refused.
+// Listen adds a listener to a channel. If messages are already being received, Up is called at once. Let a and b be
+// channels of one slot that aren't subscribed to, and b's name a prefix of a's. If a is added first, its Up comes
+// before b's, unless a is refused.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -143,7 +143,8 @@ var outcomes = [...]telemetry.Outcome{
 	watchdog.Taken:   telemetry.RenewalTaken,
 }
 
-// Burst returns what limits the logs of the losses that a batch found or, if b is nil, of losses at a deadline.
+// Burst returns the limiter for the log records of losses: that of batch b, for the losses that b found. With b nil, it
+// returns the one for leases whose deadline has passed.
 func (r *Renewer) Burst(b *watchdog.Batch) *telemetry.Burst {
 	if b != nil {
 		if record, ok := b.Attachment.(*batchRecord); ok {

@@ -15,8 +15,8 @@
 if late(ARGV[1]) then
   return {2, now}
 end
--- Commands that may be refused come before the first change, because a refresh must come with all changes. HDEL of a
--- missing field changes nothing.
+-- No refused command may leave a part of the changes. HDEL of a missing field changes nothing: it shows, before the
+-- first HSET, whether HDEL is allowed. PEXPIRE can't be tried before: if it is refused, the key is deleted.
 local known = redis.call('hlen', KEYS[1]) > 0 and 1 or 0
 redis.call('hdel', KEYS[1], '')
 local gone, set = {}, 5 + ARGV[4]

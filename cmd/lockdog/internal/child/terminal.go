@@ -28,8 +28,8 @@ func controlling(file any, own int) *terminal {
 		return nil
 	}
 	t := &terminal{int(f.Fd()), own}
-	// If the process group is of another PID namespace, both are 0. Then we are in the foreground if this is our
-	// terminal.
+	// A process group outside our PID namespace has the number 0. If both are outside, they can't be compared, and we
+	// count as in the foreground. The call fails if this isn't our controlling terminal.
 	if front, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil || front != t.own {
 		return nil
 	}

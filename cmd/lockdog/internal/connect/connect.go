@@ -324,7 +324,8 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// optionsFor returns the options for asking one of the servers what it is: in RESP2, without retries.
+// optionsFor returns the options for asking a server for its mode, or a Sentinel for its primaries: in RESP2, without
+// retries.
 func optionsFor(o *redis.UniversalOptions, addr, user, password string) *redis.Options {
 	network := "tcp"
 	if strings.HasPrefix(addr, "/") {

@@ -99,8 +99,8 @@ func askCluster(ctx context.Context, t *target) {
 	}
 }
 
-// parseNodes parses the reply of CLUSTER NODES. It returns the nodes that are down, and as facts the number of
-// primaries and those without a replica that is up. It ignores a primary without slots.
+// parseNodes parses the reply of CLUSTER NODES. down has the addresses of the nodes that are down. f has the number of
+// primaries, and the addresses of those without a replica that is up. A primary without slots is ignored.
 func parseNodes(text string) (f facts, down []string) {
 	primaries, replicas := make(map[string]string), make(map[string]bool) // id -> address, ids of their primaries
 	for line := range strings.Lines(text) {

@@ -49,8 +49,8 @@ type Options struct {
 	Timeout time.Duration // for each question
 }
 
-// facts are the results of a question: fields of INFO and CONFIG GET by their names, and others by names of our own.
-// "error" is the text of an error.
+// facts are the results of a question: fields of INFO, CLUSTER INFO and CONFIG GET by their names, and others by names
+// of our own. "error" is the text of an error.
 type facts map[string]string
 
 // answer has the facts about one subject. The table's checks for that subject judge them.
