@@ -62,3 +62,61 @@ func TestBriefLease(t *testing.T) {
 		}
 	})
 }
+
+// A lease that is granted while the call for others hangs doesn't wait for that call longer than it may: it is renewed in time by another one.
+func TestWatchWhileACallHangs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spec func(*watchdog.Spec)
+		by   time.Duration // since it is watched
+	}{
+		"brief":               {func(sp *watchdog.Spec) { sp.Until = sp.Sent.Add(2 * time.Second) }, 250 * time.Millisecond},
+		"its grant took long": {func(sp *watchdog.Spec) { sp.Sent = sp.Sent.Add(-7 * time.Second) }, interval - 7*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{before: hung}
+				e := start(t, s)
+				stuck, l := &lock{}, &lock{}
+				e.Watch(&stuck.Lease, spec(stuck))
+				sleep(e, interval)
+				if n := len(s.take()); n != 1 {
+					t.Fatalf("%d calls, want one that hangs", n)
+				}
+				s.up()
+				sp := spec(l)
+				c.spec(&sp)
+				e.Watch(&l.Lease, sp)
+				sleep(e, c.by)
+				if got, want := l.outcomes(), "renewed/1 "; got != want {
+					t.Errorf("renewals %q in %v, want %q", got, c.by, want)
+				}
+			})
+		})
+	}
+}
+
+// ... nor, when that call has failed, for the pause that follows.
+func TestWatchWhileACallFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		stuck, l := &lock{}, &lock{}
+		e.Watch(&stuck.Lease, spec(stuck))
+		s.down()
+		sleep(e, interval+8*time.Second) // the pauses are seconds long by now
+		s.set(hung, nil)
+		for s.take(); len(s.take()) == 0; {
+			sleep(e, time.Millisecond)
+		}
+		const by = 5500 * time.Millisecond // after the call's timeout
+		sp := spec(l)
+		sp.Sent = sp.Sent.Add(by - interval)
+		e.Watch(&l.Lease, sp)
+		sleep(e, by)
+		if n := len(s.take()); n != 1 {
+			t.Errorf("%d calls in %v, want one", n, by)
+		}
+	})
+}

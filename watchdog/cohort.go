@@ -155,14 +155,14 @@ func (e *Engine) plan(c *cohort, due int64) {
 	e.schedule(g.node, min(due, g.node.early()))
 }
 
-// rest retries the cohort after a pause. An off-cycle cohort is merged into another one that is retried within twice
-// the pause, so that leases that fail one by one share their retries.
+// rest retries the cohort after a pause, or at nextBy if that is sooner. An off-cycle cohort is merged into another one
+// that is retried within twice the pause, so that leases that fail one by one share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
 		return
 	}
-	c.stage, c.due, c.noticed = resting, now+pause, 0
+	c.stage, c.due, c.noticed = resting, min(now+pause, max(c.nextBy, now)), 0
 	g.node.resting.set(c, c.due)
 	if c.offCycle {
 		g.retrying = c

@@ -73,9 +73,9 @@ func (g *group) seat(by int64) *cohort {
 			return late
 		}
 	}
-	// A cohort in flight is renewed again within an interval of its call, and by nextBy. A call that has outlived its
-	// timeout may never return.
-	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy {
+	// A cohort in flight is renewed again within an interval of its call, and by nextBy. But the call may hang until
+	// its timeout, and one that has outlived that may never return.
+	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy && c.callBy <= by {
 		c.nextBy = min(c.nextBy, by)
 		return c
 	}
