@@ -163,7 +163,7 @@ func refusesAll(err error) bool {
 type releaseParams struct {
 	wake      script.Wake
 	entries   script.Entries
-	next      *handOver // the hand-over that the first try makes, unless another process waits; nil: none
+	next      *handOver // the waiter of this client that may get the lock by the first try; nil: none
 	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero, or over: it is freed at once
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }

@@ -52,6 +52,8 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 			go t.ask(i)
 		}
 	}
+	// A node that hangs costs nothing if the others grant, nodeTimeout if they don't decide without it, and after that
+	// nothing until it answers: see awaits.
 	var in, granted []vote
 	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
 		in, granted = t.receive(<-t.votes, in, granted)
@@ -99,7 +101,8 @@ func (t *quorumTry) awaits() bool {
 	return others < t.m.q.need && slices.Contains(t.pending, true)
 }
 
-// ask asks one node for the lock, and sends its vote.
+// ask asks one node for the lock, and sends its vote. If the node hangs, attempt returns after nodeTimeout; the call
+// goes on, and what it is granted later is given back by claim.Abandoned.
 func (t *quorumTry) ask(i int) {
 	v := vote{node: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
@@ -161,7 +164,8 @@ func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vot
 	return append(in, v), granted
 }
 
-// closeVote is called when nothing more is to be done with a vote. It cleans up, and leaves the client's gate.
+// closeVote is called when nothing more is to be done with a vote. It leaves the client's gate. It cleans up after a
+// call whose reply was lost; a call that is still under way does that itself: see ask.
 func (t *quorumTry) closeVote(v vote) {
 	if v.claim == nil {
 		return

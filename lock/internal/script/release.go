@@ -130,7 +130,8 @@ type ReleaseArgs struct {
 	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
-// Wake says which waiting clients a release of a Mutex wakes.
+// Wake says which waiting clients a release of a Mutex wakes. As a rule, the one client that it wakes is granted the
+// lock at once: see next.lua.
 type Wake int
 
 // The numbers are the values of ARGV[4] of release.lua.
