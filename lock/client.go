@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,6 +70,7 @@ type Client struct {
 	gate     *gate
 	controls sync.Map // endpoints whose control channel is listened to
 	closes   atomic.Bool
+	reports  sync.WaitGroup // see reportEach
 	closing  chan struct{}
 	closed   chan struct{} // closed when the first Close is done
 	closeErr error
@@ -207,12 +209,50 @@ func (c *Client) Close(ctx context.Context) error {
 		left := c.gate.shut()
 		close(c.closing)
 		c.waits.wakeTracked()
-		c.grants.each(func(g *grant) { g.cancelForClose() })
+		c.reportEach((*grant).cancelForClose)
 		c.shutdown(ctx, left)
 		close(c.closed)
 	}
 	<-c.closed
 	return c.closeErr
+}
+
+// reportEach calls f for every current grant, and then what f returned, which calls the program's code. If that takes
+// long, reportEach leaves it to c.reports.
+func (c *Client) reportEach(f func(*grant) (report func())) {
+	var all []func()
+	c.grants.each(func(g *grant) {
+		if report := f(g); report != nil {
+			all = append(all, report)
+		}
+	})
+	done := make(chan struct{})
+	c.reports.Go(func() {
+		defer close(done)
+		for _, report := range all {
+			c.survive(report)
+		}
+	})
+	soon := time.NewTimer(reportGrace)
+	defer soon.Stop()
+	select {
+	case <-done:
+	case <-soon.C:
+	}
+}
+
+// reportGrace is far longer than it takes to write a log or a span.
+const reportGrace = 100 * time.Millisecond
+
+// survive calls a function of the program's, and logs a panic in it.
+func (c *Client) survive(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			defer func() { _ = recover() }() // the logger may be what panics
+			c.panicked(v, debug.Stack())
+		}
+	}()
+	f()
 }
 
 // shutdown waits for callers and holders until ctx ends, and stops all parts of the client.
@@ -221,7 +261,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-left:
 	case <-ctx.Done():
 	}
-	c.grants.each(func(g *grant) { g.cancelForClose() }) // grants whose reply came after the first round
+	c.reportEach((*grant).cancelForClose) // grants whose reply came after the first round
 	within(ctx, c.graph.Close)
 	c.awaitReleases(ctx)
 	c.waits.giveBackAll()
@@ -232,8 +272,8 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 			"lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w",
 			n, names, context.Cause(ctx))
 	}
-	c.grants.each((*grant).abandon)
-	within(ctx, c.pubsub.Close, c.trackers.Close, func() {
+	c.reportEach((*grant).abandon)
+	within(ctx, c.reports.Wait, c.pubsub.Close, c.trackers.Close, func() {
 		c.dispatcher.Close() // its last calls may give the cleaner work
 		c.cleaner.Close(ctx)
 		c.backend.CloseStream()

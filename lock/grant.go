@@ -40,6 +40,11 @@ type grant struct {
 	prev, next *grant // in the registry's ring
 }
 
+var (
+	_ watchdog.Holder = (*grant)(nil)
+	_ renewal.Lease   = (*grant)(nil)
+)
+
 type grantState uint8
 
 const (
@@ -78,35 +83,39 @@ func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *cla
 	return g
 }
 
-// cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason.
-func (g *grant) cancel(err *CanceledError) {
-	g.mu.Lock()
+// cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason. It returns what
+// reports that, which calls the program's code; nil: the grant was canceled before, or has ended. mu must be held.
+func (g *grant) cancel(err *CanceledError) (report func()) {
 	if g.state != grantHeld || g.endErr() != nil {
-		g.mu.Unlock()
-		return
+		return nil
 	}
 	g.state, g.ensureExtra().canceled = grantCanceled, err
 	for l := range g.handles() {
 		l.endContext(err)
 	}
-	g.mu.Unlock()
 	if err.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
 		g.stopRenewal()
 	}
-	g.hold.Canceled(err.Reason, err.logged())
+	return func() { g.hold.Canceled(err.Reason, err.logged()) }
 }
 
 // stopRenewal stops the renewals. The watchdog still watches the deadline.
 func (g *grant) stopRenewal() { g.client().renewer.StopRenewal(&g.wd) }
 
-// cancelForClose cancels the grant because the client closes.
-func (g *grant) cancelForClose() {
-	g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
+// cancelForClose cancels the grant because the client closes. What it returns is as for cancel.
+func (g *grant) cancelForClose() (report func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
 // abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis.
-func (g *grant) abandon() {
-	g.finish(wrapError(g.lock.name, "hold", ErrClosed))
+// What it returns reports that, or a loss that the watchdog hadn't reported when it was closed.
+func (g *grant) abandon() (report func()) {
+	if report := g.end(wrapError(g.lock.name, "hold", ErrClosed)); report != nil {
+		return report
+	}
+	return g.reportLoss
 }
 
 // ending is how a grant has ended.
@@ -135,14 +144,21 @@ func endingOf(err error, canceled *CanceledError) ending {
 
 // finish is the last step of every grant. err is Lease.Err from then on. It has an effect only once.
 func (g *grant) finish(err error) {
+	if report := g.end(err); report != nil {
+		report()
+	}
+}
+
+// end is finish without the report, which it returns; nil: the grant has ended before.
+func (g *grant) end(err error) (report func()) {
 	g.mu.Lock()
-	decided := g.extra().err // lose has set it, and is reporting the loss
+	defer g.mu.Unlock()
+	decided := g.extra().err // lose has set it
 	abandoned := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
 		g.state == grantReleasing && abandoned: // the release under way reports its own end
-		g.mu.Unlock()
-		return
+		return nil
 	}
 	end := endingOf(err, g.extra().canceled)
 	g.state = grantEnded
@@ -157,20 +173,21 @@ func (g *grant) finish(err error) {
 		}
 	}
 	sample := g.extra().sample
-	g.mu.Unlock()
-	g.hold.End(end.hold)
-	sample.End()
-	g.client().rec.WatchdogLeases(-1)
-	g.unwatchKey()
-	g.client().grants.retire(g, end)
+	return func() {
+		defer g.client().grants.retire(g, end)
+		g.hold.End(end.hold)
+		sample.End()
+		g.client().rec.WatchdogLeases(-1)
+		g.unwatchKey()
+	}
 }
 
-// lose ends the grant because the lock is lost. It is called by the watchdog's callback, by a method of the lease that
-// checks the clock while that callback is queued, or by a release that finds the lock gone. Only the first call has an
-// effect. The loss shows in this order:
+// lose ends the grant because the lock is lost. It is called by the watchdog, by a method of the lease that checks the
+// clock before the watchdog does, or by a release that finds the lock gone. Only the first call has an effect. It
+// doesn't block; reportLoss must follow. The loss shows in this order:
 //
 //  1. the Err and the Context of every handle, and the composites of which they are members
-//  2. the span, the counter and the log, unless a cancellation has already been reported
+//  2. from here on by reportLoss: the span, the counter and the log, unless the grant was canceled before
 //  3. Ended of every handle, and then Recent
 //  4. the cleanup in Redis is scheduled, and the waiters of this client ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
@@ -178,8 +195,8 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
 	}
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.endErr() != nil {
-		g.mu.Unlock()
 		return
 	}
 	why := cause
@@ -193,20 +210,39 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
 	g.ensureExtra().err = lost
 	for l := range g.handles() {
-		l.endContext(lost) // before anything that may take a while
+		l.endContext(lost)
+	}
+	g.extras.untold = func() {
+		defer func() { // also if the program's code panics
+			g.finish(lost)
+			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
+			// ended.
+			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
+			if why != CauseTaken && why != CauseForced && !delayed {
+				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other
+				// processes.
+				g.claim.cleanUp()
+			}
+			g.client().waits.wake(g.lock.key)
+		}()
+		if canceled == nil {
+			g.hold.Lost(why, err, burst)
+		}
+	}
+}
+
+// reportLoss reports the loss, if there is one that hasn't been reported, and ends the grant. It calls the program's
+// code, which may block.
+func (g *grant) reportLoss() {
+	g.mu.Lock()
+	report := g.extra().untold
+	if report != nil {
+		g.extras.untold = nil
 	}
 	g.mu.Unlock()
-	if canceled == nil {
-		g.hold.Lost(why, err, burst)
+	if report != nil {
+		report()
 	}
-	g.finish(lost)
-	// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has ended.
-	delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
-	if why != CauseTaken && why != CauseForced && !delayed {
-		// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other processes.
-		g.claim.cleanUp()
-	}
-	g.client().waits.wake(g.lock.key)
 }
 
 // noteForced notes who called ForceUnlock. If the lock is then missing or taken, it was lost with CauseForced.
@@ -217,7 +253,8 @@ func (g *grant) noteForced(by string) {
 	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
 }
 
-// loseIfExpired ends the grant if it has expired by the clock, or if the watchdog has found another loss.
+// loseIfExpired ends the contexts of the grant if it has expired by the clock, or if the watchdog has found another
+// loss. The watchdog reports the loss.
 func (g *grant) loseIfExpired() {
 	if g.client().renewer.Check(&g.wd) {
 		return
@@ -278,6 +315,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		}
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
 		g.lose(cause, nil, nil)
+		g.reportLoss()
 		return g.ended()
 	default:
 		rel.End(telemetry.ReleaseReleased, f.unconfirmed, nil)
@@ -317,8 +355,9 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 }
 
 // Lost implements watchdog.Holder.
-func (g *grant) Lost(l watchdog.Loss) {
+func (g *grant) Lost(l watchdog.Loss) (tell func()) {
 	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
+	return g.reportLoss
 }
 
 // errJoinedLast is why a grant is canceled by the release of a handle: all handles that are left were canceled before.

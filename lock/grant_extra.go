@@ -22,6 +22,8 @@ type grantExtra struct {
 	joined    []*Lease // the handles that joined, except those that were released
 
 	sample *contention.Sample // nil for most
+
+	untold func() // what reportLoss does; nil: nothing
 }
 
 // reason returns why the grant was canceled, "" if it wasn't.

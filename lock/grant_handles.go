@@ -106,7 +106,7 @@ func (h grantHandle) joinable() bool {
 	h.g.loseIfExpired()
 	h.g.mu.Lock()
 	defer h.g.mu.Unlock()
-	return h.g.state == grantHeld && !h.g.handleReleased(h.Lease)
+	return h.g.state == grantHeld && h.g.endErr() == nil && !h.g.handleReleased(h.Lease)
 }
 
 // record returns the record of the compositeLease of which the lease is a member, nil if there is none.
@@ -144,11 +144,11 @@ func asComparable(ctx context.Context) context.Context {
 	return &struct{ context.Context }{ctx}
 }
 
-// join adds a handle to a live grant. It returns nil if the grant isn't in the state grantHeld any more.
+// join adds a handle to a live grant. It returns nil if the grant was canceled or lost, or has ended.
 func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	l := &Lease{target: g, parent: lk.parentOf(ctx)}
 	g.mu.Lock()
-	if g.state != grantHeld {
+	if g.state != grantHeld || g.endErr() != nil {
 		g.mu.Unlock()
 		return nil
 	}
@@ -217,14 +217,15 @@ func (g *grant) nextParent(parent context.Context) context.Context {
 
 // cancelHandle cancels one handle, and the grant if no other handle has permission to work.
 func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
+	var report func()
 	g.mu.Lock()
-	last := l.cause == nil && !g.others(l)
-	if !last {
-		l.endContext(err)
+	if !g.others(l) && l.cause == nil { // decided and done with mu held: nobody joins in between
+		report = g.cancel(err)
 	}
+	l.endContext(err)
 	g.mu.Unlock()
-	if last {
-		g.cancel(err)
+	if report != nil {
+		report()
 	}
 }
 
@@ -262,10 +263,13 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	}
 	l.endContext(ErrReleased)
 	if !g.firstReleased || len(g.extra().joined) > 0 {
-		canceled := !g.others(nil)
+		var report func()
+		if !g.others(nil) { // every handle that is left was canceled before
+			report = g.cancel(&CanceledError{g.lock.name, ReasonContext, errJoinedLast})
+		}
 		g.mu.Unlock()
-		if canceled { // every handle that is left was canceled before
-			g.cancel(&CanceledError{g.lock.name, ReasonContext, errJoinedLast})
+		if report != nil {
+			report()
 		}
 		return false, nil
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Alarm implements watchdog.Holder. It carries out WithHoldWarning, WithMaxHold and WithHeartbeat.
-func (g *grant) Alarm(now time.Time) time.Time {
+func (g *grant) Alarm(now time.Time) (next time.Time, tell func()) {
 	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
 	g.mu.Lock()
 	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.extra().warned
@@ -14,17 +14,26 @@ func (g *grant) Alarm(now time.Time) time.Time {
 		g.ensureExtra().warned = true
 	}
 	beat, limited := g.extra().beat, !g.extra().unlimited
+	var report func()
+	if d := cfg.maxHold; d > 0 && limited && held >= d {
+		report = g.cancel(&CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
+	}
+	if d := cfg.heartbeat; d > 0 && limited && held-beat >= d && report == nil {
+		report = g.cancel(&CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
+	}
 	g.mu.Unlock()
 	if warn {
-		g.warn(held)
+		canceled := report
+		report = func() {
+			if g.ended() == nil {
+				g.warn(held)
+			}
+			if canceled != nil {
+				canceled()
+			}
+		}
 	}
-	if d := cfg.maxHold; d > 0 && limited && held >= d {
-		g.cancel(&CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
-	}
-	if d := cfg.heartbeat; d > 0 && limited && held-beat >= d {
-		g.cancel(&CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
-	}
-	return g.nextAlarm(held)
+	return g.nextAlarm(held), report
 }
 
 // warn logs the warning of WithHoldWarning. If the grant's first handle is a member of a composite that was acquired,

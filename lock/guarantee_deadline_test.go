@@ -3,7 +3,10 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +66,127 @@ func TestContextEndsAtItsDeadlineThoughRedisHangs(t *testing.T) {
 			t.Errorf("%v losses counted, want 2", n)
 		}
 		srv.Resume(t)
+	})
+}
+
+// stuckLogs is a slog.Handler whose reader has stopped reading.
+type stuckLogs struct {
+	slog.Handler
+	stuck   chan struct{} // closed at the first warning
+	unblock chan struct{}
+	once    *sync.Once
+}
+
+func (h stuckLogs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (h stuckLogs) Handle(context.Context, slog.Record) error {
+	h.once.Do(func() { close(h.stuck) })
+	<-h.unblock
+	return nil
+}
+
+// A log that blocks for ever holds up no Context: not at the deadline, not at the limit of a hold, not when a renewal finds the key deleted, not
+// when the client closes. Nor does it hold up renewals.
+func TestContextsEndThoughTheLogBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		logs := stuckLogs{slog.DiscardHandler, make(chan struct{}), make(chan struct{}), new(sync.Once)}
+		c, err := lock.New(srv.Client(t), lock.WithLogger(slog.New(logs)))
+		must(t, "New", err)
+		began := time.Now()
+		ends := func(l *lock.Lease, when time.Time, why lock.Reason) { // "": it is lost
+			t.Helper()
+			work := l.Context()
+			sleepUntil(when.Add(time.Millisecond))
+			select {
+			case <-work.Done(): // by a timer: nothing asks for Err
+				canceled := (*lock.CanceledError)(nil)
+				if cause := context.Cause(work); errors.Is(cause, lock.ErrLost) != (why == "") ||
+					errors.As(cause, &canceled) != (why != "") || canceled != nil && canceled.Reason != why {
+					t.Errorf("%s has ended with %v, want %q", l.Name(), cause, why)
+				}
+			default:
+				t.Errorf("%s has permission to work after %v", l.Name(), time.Since(began))
+			}
+		}
+		first, second := try(t, c.Mutex("first")), try(t, c.Mutex("second"))
+		limited := try(t, c.Mutex("limited", lock.WithMaxHold(20*time.Second)))
+		silent := try(t, c.Mutex("silent", lock.WithHeartbeat(22*time.Second)))
+		all := try(t, c.Multi([]string{"third", "fourth"}))
+		srv.Pause(t)
+		<-logs.stuck // a renewal has failed
+		if time.Since(began) >= 20*time.Second {
+			t.Fatalf("the first failure is logged after %v", time.Since(began))
+		}
+		ends(limited, began.Add(20*time.Second), lock.ReasonMaxHold)
+		ends(silent, began.Add(22*time.Second), lock.ReasonHeartbeat)
+		ends(first, first.Deadline(), "")
+		ends(second, second.Deadline(), "")
+		ends(all, all.Deadline(), "")
+		if err := limited.Release(t.Context()); err == nil {
+			t.Error("a lease that ran out was released")
+		}
+
+		srv.Resume(t)
+		began = time.Now()
+		deleted, closed := try(t, c.Mutex("deleted")), try(t, c.Mutex("closed"))
+		must(t, "DEL", srv.Client(t).Del(t.Context(), "deleted").Err())
+		asked := try(t, c.Mutex("asked", lock.WithFixedLease(time.Second)))
+		sleepUntil(asked.Deadline())
+		if asked.Context().Err() == nil || asked.Err() == nil {
+			t.Error("it lives at its deadline")
+		}
+		ends(deleted, began.Add(lock.DefaultLease/3), "")
+		again := enter(t, context.WithoutCancel(deleted.Context()), c.Mutex("deleted", lock.WithReentrancy(), lock.WithLifetime(t.Context())))
+		if again.Owner() == deleted.Owner() {
+			t.Error("a lease joins one that is lost")
+		}
+		if left := time.Until(closed.Deadline()); left < lock.DefaultLease*9/10 {
+			t.Errorf("closed wasn't renewed: %v are left", left)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began = time.Now()
+		done := make(chan error, 1)
+		go func() { done <- c.Close(ctx) }()
+		ends(closed, began, lock.ReasonClosed)
+		if err := <-done; err == nil || time.Since(began) > 6*time.Second {
+			t.Errorf("Close returns %v after %v", err, time.Since(began))
+		}
+		for _, l := range []*lock.Lease{closed, again} {
+			mustMatch(t, l.Err(), lock.ErrClosed)
+			await(t, "Ended", l.Ended())
+		}
+		close(logs.unblock)
+		synctest.Wait()
+		if got := c.Leases(); len(got) > 0 {
+			t.Errorf("%d leases are left: %+v", len(got), got)
+		}
+	})
+}
+
+// Each cancellation by Close is counted, also of leases whose holders release them at once.
+func TestCloseReportsEachCancellation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		c := s.open(t, redistest.StartFake(t).Client(t))
+		const leases = 100
+		var all sync.WaitGroup
+		for i := range leases {
+			l := try(t, c.Mutex(fmt.Sprint("job ", i)))
+			work := l.Context()
+			all.Go(func() {
+				<-work.Done()
+				free(t, l)
+			})
+		}
+		must(t, "Close", c.Close(t.Context()))
+		all.Wait()
+		if n := s.sum(t, telemetry.MetricCancellations, "lockdog.reason=closed"); n != leases {
+			t.Errorf("%v cancellations counted, want %d", n, leases)
+		}
 	})
 }
 

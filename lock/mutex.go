@@ -39,9 +39,10 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // why it didn't.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
-// Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription
-// for each client that waits, and one question for each lease of the holder. As a rule a release grants the lock to one
-// waiter, or wakes it: the first waiter of the client that has waited longest. Calls of one client are served in order.
+// Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: for each client
+// that waits one subscription, and as a rule one question for each lease of the holder, around its end, or for each
+// holder. A release grants the lock to one waiter, or wakes it: the first waiter of the client that has waited longest.
+// Calls of one client are served in order.
 //
 // The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
 // WithLifetime.

@@ -124,11 +124,13 @@ func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 		case l.verify:
 			e.move(l, l.cohort.group.expedite(now))
 		}
-	case Missing:
-		e.lose(l, Loss{Cause: telemetry.LossMissing, Batch: batch})
-	case Taken:
-		l.err = res.Err
-		e.lose(l, Loss{Cause: telemetry.LossTaken, Batch: batch})
+	case Missing, Taken:
+		cause := telemetry.LossMissing
+		if res.Outcome == Taken {
+			cause, l.err = telemetry.LossTaken, res.Err
+		}
+		e.lose(l, Loss{Cause: cause, Batch: batch})
+		e.callbacks.losses = append(e.callbacks.losses, l)
 	case Moved:
 		e.redirect(l, res.Node, now)
 	default:

@@ -5,15 +5,24 @@ import (
 	"time"
 )
 
-// callbacks are the pending calls to holders. One goroutine makes them, one at a time and in order. It exists only
-// while there are some. Losses and alarms go before reports of renewals.
+// callbacks are the pending calls to holders. Two goroutines make them, each only while there are some. One calls
+// Lost and Alarm, which don't block, so that a loss is never late for others' sake. The other calls what may block: the
+// functions that these return, and Renewal.
 type callbacks struct {
-	losses  []*Lease // lost at their deadline
-	run     bool     // Lost was called for them since Config.Done(nil)
-	alarms  []*Lease
+	losses []*Lease // whose Lost is to be called
+	alarms []*Lease
+	prompt bool // the goroutine that calls these exists
+
+	tells   []tell
+	flush   bool // losses were told since Config.Done(nil)
 	reports []*report
-	current *Lease // whose callback is running
-	open    bool   // the goroutine exists
+	slow    bool // the goroutine that calls these exists
+}
+
+// tell is what Lost (loss) or Alarm returned.
+type tell struct {
+	call func()
+	loss bool
 }
 
 // report is a call to the server that has returned, and the Holder calls that it leads to.
@@ -25,48 +34,96 @@ type report struct {
 type note struct {
 	lease   *Lease
 	renewal Renewal
-	lost    bool // missing or taken: Lost follows
+	lost    bool // missing or taken: what Lost returned is called next
 }
 
-// notify starts the goroutine that makes the callbacks, if there are some.
+// notify starts the goroutines that make the callbacks, if there are some.
 func (e *Engine) notify() {
 	cb := &e.callbacks
-	if cb.open || e.closed || !cb.run && len(cb.losses)+len(cb.alarms)+len(cb.reports) == 0 {
+	if e.closed {
 		return
 	}
-	cb.open = true
-	e.wg.Add(1)
-	go e.runCallbacks()
+	if !cb.prompt && len(cb.losses)+len(cb.alarms) > 0 {
+		cb.prompt = true
+		e.wg.Add(1)
+		go e.runCallbacks(&cb.prompt, e.callPrompt)
+	}
+	// Lost is called before the report of the renewal that found the loss.
+	if !cb.slow && !cb.prompt && (cb.flush || len(cb.tells)+len(cb.reports) > 0) {
+		cb.slow = true
+		e.wg.Add(1)
+		go e.runCallbacks(&cb.slow, e.callSlow)
+	}
 }
 
-// runCallbacks makes the pending calls. If a callback ends this goroutine (runtime.Goexit), another goroutine goes on.
-func (e *Engine) runCallbacks() {
+// runCallbacks makes the pending calls of one goroutine, next by next. If a callback ends this goroutine
+// (runtime.Goexit), another one goes on.
+func (e *Engine) runCallbacks(exists *bool, next func() bool) {
 	defer e.wg.Done()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer func() {
-		e.callbacks.open = false
+		*exists = false
 		e.notify()
 	}()
-	for !e.closed && e.callNext() {
+	for !e.closed && next() {
 	}
 }
 
-// callNext makes one pending call, and reports whether there was one. mu must be held; it is unlocked during the call.
-func (e *Engine) callNext() bool {
+// callPrompt makes one pending call that doesn't block, and reports whether there was one. mu must be held; it is
+// unlocked during the call.
+func (e *Engine) callPrompt() bool {
 	cb := &e.callbacks
 	switch {
 	case len(cb.losses) > 0:
 		l := pop(&cb.losses)
-		cb.run = true
-		e.unlocked(l, func() { l.holder.Lost(*l.lost) })
-	case cb.run:
-		cb.run = false
-		e.unlocked(nil, func() { e.done(nil) })
+		e.callLost(l)
+		if l.lost.Batch == nil { // otherwise its report does this
+			cb.tells = append(cb.tells, tell{l.lost.tell, true})
+		}
 	case len(cb.alarms) > 0:
 		if l := pop(&cb.alarms); watched(l.status.Load()) {
 			e.callAlarm(l)
 		}
+	default:
+		return false
+	}
+	return true
+}
+
+// callLost calls Lost, and keeps what that returns in l.lost.
+func (e *Engine) callLost(l *Lease) {
+	var call func()
+	e.unlocked(func() { call = l.holder.Lost(l.lost.Loss) })
+	l.lost.tell = call
+}
+
+func (e *Engine) callAlarm(l *Lease) {
+	var next time.Time
+	var call func()
+	now := e.clock()
+	e.unlocked(func() { next, call = l.holder.Alarm(now) })
+	if call != nil {
+		e.callbacks.tells = append(e.callbacks.tells, tell{call, false})
+	}
+	if watched(l.status.Load()) && !e.closed {
+		e.setAlarm(l, next)
+	}
+}
+
+// callSlow is callPrompt for the calls that may block.
+func (e *Engine) callSlow() bool {
+	cb := &e.callbacks
+	switch {
+	case cb.prompt || len(cb.losses)+len(cb.alarms) > 0: // go on when these were called: see notify
+		return false
+	case len(cb.tells) > 0:
+		t := pop(&cb.tells)
+		cb.flush = cb.flush || t.loss
+		e.unlocked(t.call)
+	case cb.flush:
+		cb.flush = false
+		e.unlocked(func() { e.done(nil) })
 	case len(cb.reports) > 0:
 		r := cb.reports[0]
 		if len(r.notes) > 0 {
@@ -74,7 +131,7 @@ func (e *Engine) callNext() bool {
 			break
 		}
 		pop(&cb.reports)
-		e.unlocked(nil, func() { e.done(r.batch) })
+		e.unlocked(func() { e.done(r.batch) })
 	default:
 		return false
 	}
@@ -86,29 +143,22 @@ func (e *Engine) callRenewal(n note) {
 	if !n.lost && !watched(l.status.Load()) {
 		return
 	}
-	e.unlocked(l, func() { l.holder.Renewal(n.renewal) })
-	if n.lost && !e.closed {
-		e.unlocked(l, func() { l.holder.Lost(*l.lost) })
-	}
-}
-
-func (e *Engine) callAlarm(l *Lease) {
-	var next time.Time
-	now := e.clock()
-	e.unlocked(l, func() { next = l.holder.Alarm(now) })
-	if watched(l.status.Load()) && !e.closed {
-		e.setAlarm(l, next)
-	}
-}
-
-// unlocked calls foreign code without mu. mu is held again afterwards, even if that code ends the goroutine.
-func (e *Engine) unlocked(l *Lease, call func()) {
-	e.callbacks.current = l
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		e.callbacks.current = nil
+	defer func() { // also if Renewal ends the goroutine
+		if n.lost && !e.closed {
+			e.unlocked(l.lost.tell)
+		}
 	}()
+	e.unlocked(func() { l.holder.Renewal(n.renewal) })
+}
+
+// unlocked calls foreign code without mu. mu is held again afterwards, even if that code ends the goroutine. A nil call
+// does nothing.
+func (e *Engine) unlocked(call func()) {
+	if call == nil {
+		return
+	}
+	e.mu.Unlock()
+	defer e.mu.Lock()
 	e.guard(call)
 }
 

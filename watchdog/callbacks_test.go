@@ -84,13 +84,13 @@ func TestCheckAtTheDeadline(t *testing.T) {
 	})
 }
 
-// A callback that blocks holds up neither renewals nor deadlines.
+// A callback that blocks holds up neither renewals nor deadlines, nor what other holders do in time: Lost and Alarm.
 func TestBlockedCallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
-		blocked, other, fixed := &lock{}, &lock{}, &lock{}
+		blocked, other, fixed, gone := &lock{}, &lock{}, &lock{}, &lock{}
 		release := make(chan struct{})
 		blocked.onRenewal = func(watchdog.Renewal) { <-release }
 		e.Watch(&blocked.Lease, spec(blocked))
@@ -102,17 +102,30 @@ func TestBlockedCallback(t *testing.T) {
 		if !e.Check(&blocked.Lease) || !e.Check(&other.Lease) {
 			t.Error("lost")
 		}
+		told := 0
+		fixed.onLost = func(watchdog.Loss) { told++ }
+		gone.onLost = fixed.onLost
 		sp := spec(fixed)
-		sp.Interval = 0
+		sp.Interval, sp.Alarm = 0, sp.Sent.Add(time.Second)
 		e.Watch(&fixed.Lease, sp)
+		e.Watch(&gone.Lease, spec(gone))
+		s.answers(func(l *watchdog.Lease) watchdog.Result {
+			if l == &gone.Lease {
+				return watchdog.Result{Outcome: watchdog.Missing}
+			}
+			return watchdog.Result{Outcome: watchdog.Renewed}
+		})
 		sleep(e, ttl)
-		if e.Check(&fixed.Lease) {
-			t.Error("live after its deadline")
+		if len(fixed.losses) != 1 || !fixed.lostAt.Equal(fixed.Deadline()) || len(fixed.alarms) != 1 {
+			t.Errorf("losses %+v at %v, want one at %v; alarms %v", fixed.losses, fixed.lostAt, fixed.Deadline(), fixed.alarms)
+		}
+		if len(gone.losses) != 1 || gone.losses[0].Cause != telemetry.LossMissing || told != 0 {
+			t.Errorf("losses %+v, want one that is missing; %d losses were told", gone.losses, told)
 		}
 		close(release)
-		synctest.Wait()
-		if len(other.renewals) != 8 || len(fixed.losses) != 1 {
-			t.Errorf("afterwards %d renewals, %d losses were told", len(other.renewals), len(fixed.losses))
+		sleep(e, 0)
+		if len(other.renewals) != 8 || len(gone.renewals) != 1 || told != 2 {
+			t.Errorf("afterwards %d and %d renewals, and %d losses, were told", len(other.renewals), len(gone.renewals), told)
 		}
 	})
 }

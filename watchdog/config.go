@@ -37,9 +37,8 @@ type Config struct {
 	// time for a node, and never two at a time for the same lease. It must return soon after ctx ends. A result that
 	// isn't set is Failed. If Renew panics, all results are Failed.
 	Renew func(ctx context.Context, b *Batch)
-	// Done is called after the Holder.Renewal calls of a batch, and after the Holder.Lost calls that these lead to, so
-	// that they can be logged together. With nil, it is called after a series of Holder.Lost calls for leases whose
-	// deadline was reached. It should return as quickly as a Holder.
+	// Done is called after the Holder.Renewal calls of a batch, and after what Holder.Lost returned for losses that the
+	// batch found, so that they can be logged together. With nil, it is called after a series of losses at deadlines.
 	Done func(b *Batch)
 	// Panicked is called after a panic in one of the functions above or in a Holder. The engine goes on.
 	Panicked func(v any, stack []byte)

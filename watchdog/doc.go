@@ -58,20 +58,20 @@
 //     to a call in flight lengthens it. But such a call may still be sent to the server: see Batch.
 //  8. Functions of Config and Holder run without locks and not on the scheduler's goroutine. A panic in Renew fails its
 //     call, one in Alarm ends the alarms of its lease, and other panics have no effect. Renewals go on.
-//  9. Holders are called one at a time, in the order of events; losses and alarms go before reports of renewals. But
-//     Check calls Lost at once. Lost is the last call to a Holder.
+//  9. What may block (Renewal, and what Lost and Alarm return) is called one at a time, in the order of events; losses
+//     and alarms go before reports of renewals. Lost and Alarm, which don't block, wait for none of these calls, and
+//     Check calls Lost itself.
 //  10. Goroutines: one scheduler from the first lease until Close, one per call in flight, and one while there are
-//     callbacks to make.
+//     callbacks to make, or two if some of these are Lost or Alarm.
 //
 // # What is not guaranteed
 //
 //   - That the server still has the lease. A lease can be deleted long before its deadline; the next renewal finds out.
 //     Mutual exclusion needs a server clock that runs no faster than Margin allows for; beyond that it needs fencing.
-//   - That a Holder is called in time for a loss. Callbacks wait for those before them, and timers are late when the
-//     CPU is busy. Check compares the clock itself.
+//   - That Lost is called in time: timers are late when the CPU is busy. Check compares the clock itself.
 //   - Punctual calls under load. The schedule lag is measured (Batch.Lag), and a lease that ran out because of
 //     it is lost as stalled. If a node has leases with many different intervals, calls are made early rather than late,
 //     but one may still be late by 100 ms.
 //   - That a lease is released when it is removed or lost, or when the engine is closed: the caller must release it.
-//   - That callbacks are made while one of them never returns. Renewals and deadlines go on.
+//   - That Renewal, and what Lost and Alarm return, are called while one of these calls never returns.
 package watchdog

@@ -183,8 +183,8 @@ func (e *Engine) Remove(l *Lease) bool {
 }
 
 // Check reports whether the lease is live: watched, and its deadline not reached. If the deadline is reached, and the
-// engine isn't closed, Check declares the loss itself: it calls Holder.Lost before it returns. If another callback of
-// the lease is running, Lost follows that callback, on its goroutine.
+// engine isn't closed, Check declares the loss itself: it calls Holder.Lost before it returns, but not what Lost
+// returns.
 func (e *Engine) Check(l *Lease) bool {
 	if !watched(l.status.Load()) {
 		return false
@@ -202,17 +202,12 @@ func (e *Engine) Check(l *Lease) bool {
 		return true
 	}
 	e.loseAtDeadline(l)
-	if e.callbacks.current == l {
-		e.callbacks.losses = append(e.callbacks.losses, l)
-		e.notify()
-		e.mu.Unlock()
-		return false
-	}
 	e.wg.Add(1)
-	e.mu.Unlock()
 	defer e.wg.Done()
-	e.guard(func() { l.holder.Lost(*l.lost) })
-	e.done(nil)
+	defer e.mu.Unlock()
+	e.callLost(l)
+	e.callbacks.tells = append(e.callbacks.tells, tell{l.lost.tell, true})
+	e.notify()
 	return false
 }
 

@@ -130,7 +130,7 @@ type lock struct {
 	tally    *tally
 
 	onRenewal func(watchdog.Renewal)
-	onLost    func(watchdog.Loss)
+	onLost    func(watchdog.Loss) // in what Lost returns
 	onAlarm   func(time.Time) time.Time
 }
 
@@ -167,7 +167,7 @@ func (l *lock) Renewal(r watchdog.Renewal) {
 	}
 }
 
-func (l *lock) Lost(loss watchdog.Loss) {
+func (l *lock) Lost(loss watchdog.Loss) (tell func()) {
 	l.mu.Lock()
 	l.losses = append(l.losses, loss)
 	l.lostAt = time.Now()
@@ -177,19 +177,20 @@ func (l *lock) Lost(loss watchdog.Loss) {
 		t.lost[loss.Cause]++
 		t.mu.Unlock()
 	}
-	if l.onLost != nil {
-		l.onLost(loss)
+	if l.onLost == nil {
+		return nil
 	}
+	return func() { l.onLost(loss) }
 }
 
-func (l *lock) Alarm(now time.Time) time.Time {
+func (l *lock) Alarm(now time.Time) (next time.Time, tell func()) {
 	l.mu.Lock()
 	l.alarms = append(l.alarms, now)
 	l.mu.Unlock()
 	if l.onAlarm != nil {
-		return l.onAlarm(now)
+		next = l.onAlarm(now)
 	}
-	return time.Time{}
+	return next, nil
 }
 
 func (l *lock) lossesNow() []watchdog.Loss {

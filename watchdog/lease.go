@@ -30,21 +30,26 @@ type Spec struct {
 }
 
 // Holder gets the events of a lease. The engine calls it without holding any lock, so it may call the engine, except
-// Close. Calls for one lease never overlap. A method should return quickly: while it runs, no other holder of the
-// engine is called, except by Engine.Check. Renewals and deadlines go on.
+// Close.
+//
+// Lost and Alarm must not block, nor call a program's code: they do what must be done in time, for example end a
+// context, and return a function for the rest, such as a log; nil: there is none. For one lease they may run at the
+// same time, as Engine.Check calls Lost. The functions that they return, and Renewal, may take long: they are called
+// one at a time. While one of them runs, renewals and deadlines, Lost and Alarm go on.
 //
 // A call that began before Engine.Remove may still be running when Remove returns. Lost is never called after Remove
-// returned true, and nothing is called after Lost.
+// returned true. No Renewal is called after the function that Lost returned.
 type Holder interface {
-	// Renewal is called once for each attempt, whatever its outcome; after Missing and Taken, Lost follows. It isn't
-	// called if the lease has ended otherwise by then, nor for an attempt that returns after StopRenewal (except the
-	// attempt that Spec.Until needs).
+	// Renewal is called once for each attempt, whatever its outcome; after Missing and Taken, what Lost returned
+	// follows. It isn't called if the lease has ended otherwise by then, nor for an attempt that returns after
+	// StopRenewal (except the attempt that Spec.Until needs).
 	Renewal(Renewal)
-	// Lost is called at most once. The engine no longer has the lease then.
-	Lost(Loss)
+	// Lost is called at most once. The engine no longer has the lease then. If the engine is closed, what it returns
+	// may not be called.
+	Lost(Loss) (tell func())
 	// Alarm is called at the time given in Spec, or returned by the last Alarm. It returns when to call again, zero for
 	// never.
-	Alarm(now time.Time) (next time.Time)
+	Alarm(now time.Time) (next time.Time, tell func())
 }
 
 // Lease is the engine's part of a lease. The caller embeds it by value in its own lease, so that watching allocates
@@ -61,7 +66,7 @@ type Lease struct {
 	// Under Engine.mu from here on.
 	cohort *cohort // nil: not renewed (any more)
 	err    error   // the last renewal error since the last success
-	lost   *Loss   // nil: not lost. It isn't changed afterwards
+	lost   *loss   // nil: not lost
 	sent   int64   // when the request of the last confirmed renewal was sent
 	ttl    int64
 	margin int64
@@ -118,8 +123,18 @@ func (l *Lease) NextRenewal() (at time.Time) {
 
 // Loss returns how the lease was lost; nil: it wasn't. Holder.Lost may be called later.
 func (l *Lease) Loss() (loss *Loss) {
-	l.locked(func(*Engine) { loss = l.lost })
+	l.locked(func(*Engine) {
+		if l.lost != nil {
+			loss = &l.lost.Loss
+		}
+	})
 	return loss
+}
+
+// loss is the loss of a lease, and what Holder.Lost returned.
+type loss struct {
+	Loss // not changed once the lease is lost
+	tell func()
 }
 
 // locked calls f with Engine.mu held. Before Watch it does nothing.

@@ -45,6 +45,7 @@ type modelLock struct {
 	in      bool // a callback is running
 	removed bool
 	losses  int
+	told    bool // what Lost returned was called
 }
 
 func (m *model) wrong(format string, args ...any) {
@@ -118,8 +119,8 @@ func (x *modelLock) enter(what string) {
 	if x.in {
 		x.m.wrong("%s while another callback was running", what)
 	}
-	if x.losses > 0 {
-		x.m.wrong("%s after Lost", what)
+	if x.told {
+		x.m.wrong("%s after what Lost returned", what)
 	}
 	x.in = true
 }
@@ -137,9 +138,12 @@ func (x *modelLock) Renewal(r watchdog.Renewal) {
 	}
 }
 
-func (x *modelLock) Lost(l watchdog.Loss) {
-	x.enter("Lost")
-	defer x.leave()
+func (x *modelLock) Lost(l watchdog.Loss) (tell func()) {
+	x.m.mu.Lock()
+	defer x.m.mu.Unlock()
+	if x.losses > 0 {
+		x.m.wrong("Lost twice")
+	}
 	if x.removed {
 		x.m.wrong("Lost after Remove")
 	}
@@ -159,15 +163,26 @@ func (x *modelLock) Lost(l watchdog.Loss) {
 	default:
 		x.m.wrong("lost: %+v", l)
 	}
+	return func() {
+		x.enter("what Lost returned")
+		defer x.leave()
+		x.told = true
+	}
 }
 
-func (x *modelLock) Alarm(now time.Time) time.Time {
-	x.enter("Alarm")
-	defer x.leave()
+func (x *modelLock) Alarm(now time.Time) (next time.Time, tell func()) {
+	x.m.mu.Lock()
+	defer x.m.mu.Unlock()
 	if x.m.rnd.IntN(2) == 0 {
-		return time.Time{}
+		next = now.Add(time.Duration(x.m.rnd.IntN(5000)) * time.Millisecond)
 	}
-	return now.Add(time.Duration(x.m.rnd.IntN(5000)) * time.Millisecond)
+	return next, func() {
+		x.m.mu.Lock()
+		defer x.m.mu.Unlock()
+		if x.in {
+			x.m.wrong("what Alarm returned while another callback was running")
+		}
+	}
 }
 
 // TestModel runs random histories in fake time against the model.

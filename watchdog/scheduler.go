@@ -11,7 +11,9 @@ import (
 // that the scheduler works.
 const tick = time.Second
 
-// run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code.
+// run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code. A renewal runs through
+//
+//	Engine.pass → node.pass → enqueue → pick → startCall → makeCall → Config.Renew → finishCall → replan → plan
 func (e *Engine) run() {
 	defer e.wg.Done()
 	timer := time.NewTimer(tick) // reset before each wait
@@ -146,9 +148,9 @@ func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	return telemetry.LossStalled
 }
 
-func (e *Engine) lose(l *Lease, loss Loss) {
-	loss.Err = l.err
-	l.lost = &loss
+func (e *Engine) lose(l *Lease, how Loss) {
+	how.Err = l.err
+	l.lost = &loss{Loss: how}
 	e.forget(l, lost)
 }
 

@@ -170,28 +170,34 @@ func TestLoseEverything(t *testing.T) {
 	})
 }
 
-// A Check from within a callback of the same lease, before the scheduler has noticed: Lost follows, it does not nest. It is the last call.
-func TestCheckInAlarm(t *testing.T) {
+// A Check from within Renewal of the same lease, before the scheduler has noticed, calls Lost, but what that returns follows: it does not nest, and
+// it is the last call.
+func TestCheckInRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newLate(t, 0)
 		l := &lock{}
-		l.onAlarm = func(time.Time) time.Time {
+		inside, told := false, 0
+		l.onLost = func(watchdog.Loss) {
+			if told++; inside {
+				t.Error("told of the loss while Renewal was running")
+			}
+		}
+		l.onRenewal = func(watchdog.Renewal) {
+			inside = true
+			defer func() { inside = false }()
 			x.stall(time.Minute)
 			if x.Check(&l.Lease) {
 				t.Error("live after its deadline")
 			}
-			if len(l.lossesNow()) != 0 {
-				t.Error("Lost was called while Alarm was running")
+			if len(l.lossesNow()) != 1 {
+				t.Error("Lost wasn't called by Check")
 			}
-			return x.clock().Add(time.Second)
 		}
-		sp := spec(l)
-		sp.Interval, sp.Alarm = 0, sp.Sent.Add(time.Second)
-		x.Watch(&l.Lease, sp)
-		sleep(x.Engine, time.Minute)
-		if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossExpired || len(l.alarms) != 1 {
-			t.Errorf("losses %+v, want one; %d alarms", l.losses, len(l.alarms))
+		x.Watch(&l.Lease, spec(l))
+		sleep(x.Engine, 2*interval)
+		if len(l.losses) != 1 || told != 1 || len(l.renewals) != 1 {
+			t.Errorf("losses %+v, want one; told %d times, after %d renewals", l.losses, told, len(l.renewals))
 		}
 	})
 }

@@ -17,29 +17,37 @@ type stressLock struct {
 	t       *testing.T
 	running atomic.Int32
 	removed atomic.Bool
-	lost    atomic.Bool
+	over    atomic.Bool  // Lost was called
+	lost    atomic.Bool  // what Lost returned was called
 	closed  *atomic.Bool // the engine
 }
 
 // within checks a callback's beginning; what it returns ends it.
 func (l *stressLock) within(what string) (end func()) {
 	if l.running.Add(1) != 1 || l.lost.Load() || l.closed.Load() {
-		l.t.Errorf("%s overlaps another callback, or comes after Lost (%v) or Close (%v)", what, l.lost.Load(), l.closed.Load())
+		l.t.Errorf("%s overlaps another callback, or comes after what Lost returned (%v) or Close (%v)", what, l.lost.Load(), l.closed.Load())
 	}
 	return func() { l.running.Add(-1) }
 }
 
 func (l *stressLock) Renewal(watchdog.Renewal) { l.within("Renewal")() }
 
-func (l *stressLock) Alarm(now time.Time) time.Time {
-	l.within("Alarm")()
-	return now.Add(time.Millisecond)
+func (l *stressLock) Alarm(now time.Time) (next time.Time, tell func()) {
+	return now.Add(time.Millisecond), func() { // may follow what Lost returned, if Check called Lost meanwhile
+		if l.running.Add(1) != 1 || l.closed.Load() {
+			l.t.Error("what Alarm returned overlaps another callback, or comes after Close")
+		}
+		l.running.Add(-1)
+	}
 }
 
-func (l *stressLock) Lost(watchdog.Loss) {
-	defer l.within("Lost")()
-	if l.lost.Store(true); l.removed.Load() {
-		l.t.Error("Lost after Remove")
+func (l *stressLock) Lost(watchdog.Loss) (tell func()) {
+	if l.removed.Load() || l.closed.Load() || l.over.Swap(true) {
+		l.t.Error("Lost after Remove, Close or Lost")
+	}
+	return func() {
+		defer l.within("what Lost returned")()
+		l.lost.Store(true)
 	}
 }
 

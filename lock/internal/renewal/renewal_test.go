@@ -31,14 +31,14 @@ type testLease struct {
 	hold  telemetry.Hold
 }
 
-func (l *testLease) Target() Target             { return l.entry }
-func (l *testLease) Telemetry() *telemetry.Hold { return &l.hold }
-func (l *testLease) NodeChanged()               {}
-func (l *testLease) Renewal(watchdog.Renewal)   {}
-func (l *testLease) Lost(watchdog.Loss)         {}
-func (l *testLease) Alarm(time.Time) time.Time  { return time.Time{} }
-func (l *testLease) All() []*watchdog.Lease     { return []*watchdog.Lease{&l.Lease} }
-func (l *testLease) Count() int                 { return 1 }
+func (l *testLease) Target() Target                      { return l.entry }
+func (l *testLease) Telemetry() *telemetry.Hold          { return &l.hold }
+func (l *testLease) NodeChanged()                        {}
+func (l *testLease) Renewal(watchdog.Renewal)            {}
+func (l *testLease) Lost(watchdog.Loss) func()           { return nil }
+func (l *testLease) Alarm(time.Time) (time.Time, func()) { return time.Time{}, nil }
+func (l *testLease) All() []*watchdog.Lease              { return []*watchdog.Lease{&l.Lease} }
+func (l *testLease) Count() int                          { return 1 }
 func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
 	e, ctx := l.entry, t.Context()
 	if e.Holding == script.HoldsPermit {
