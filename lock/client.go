@@ -195,7 +195,7 @@ func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 // Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
 // the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, each removal is
 // tried once, soon after Close. After a removal has failed, the others at its server are dropped. No goroutine of the
-// client outlives Close by more than twice the ReadTimeout.
+// client outlives Close by more than twice the ReadTimeout, unless the logger or a span processor doesn't return.
 //
 // Later calls wait for the first one and return its error. Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
@@ -226,23 +226,45 @@ func (c *Client) reportEach(f func(*grant) (report func())) {
 			all = append(all, report)
 		}
 	})
+	var reported atomic.Int64
 	done := make(chan struct{})
 	c.reports.Go(func() {
 		defer close(done)
-		for _, report := range all {
-			c.survive(report)
-		}
+		c.reportAll(all, &reported)
 	})
-	soon := time.NewTimer(reportGrace)
-	defer soon.Stop()
-	select {
-	case <-done:
-	case <-soon.C:
+	slow := time.NewTicker(reportGrace)
+	defer slow.Stop()
+	for before := int64(-1); ; {
+		select {
+		case <-done:
+			return
+		case <-slow.C:
+			if now := reported.Load(); now != before {
+				before = now
+				continue
+			}
+			return
+		}
 	}
 }
 
 // reportGrace is far longer than it takes to write a log or a span.
 const reportGrace = 100 * time.Millisecond
+
+// reportAll calls the functions, and counts the calls. It goes on if one ends the goroutine (runtime.Goexit).
+func (c *Client) reportAll(all []func(), reported *atomic.Int64) {
+	i := 0
+	defer func() {
+		if i < len(all) {
+			c.reportAll(all[i:], reported)
+		}
+	}()
+	for i < len(all) {
+		i++
+		c.survive(all[i-1])
+		reported.Add(1)
+	}
+}
 
 // survive calls a function of the program's, and logs a panic in it.
 func (c *Client) survive(f func()) {
@@ -297,7 +319,11 @@ func (c *Client) awaitReleases(ctx context.Context) {
 			return
 		case <-warn.C:
 			n, names := c.unreleased()
-			c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
+			c.reports.Go(func() {
+				c.survive(func() {
+					c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
+				})
+			})
 		}
 	}
 }
@@ -305,6 +331,9 @@ func (c *Client) awaitReleases(ctx context.Context) {
 // unreleased returns how many locks are held, and the names of the first three.
 func (c *Client) unreleased() (n int, names string) {
 	c.grants.each(func(g *grant) {
+		if g.ended() != nil { // lost, and still to be reported
+			return
+		}
 		switch n++; {
 		case n == 1:
 			names = strconv.Quote(g.lock.name)

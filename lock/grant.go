@@ -90,6 +90,7 @@ func (g *grant) cancel(err *CanceledError) (report func()) {
 		return nil
 	}
 	g.state, g.ensureExtra().canceled = grantCanceled, err
+	g.hold.NotRenewed()
 	for l := range g.handles() {
 		l.endContext(err)
 	}
@@ -112,6 +113,7 @@ func (g *grant) cancelForClose() (report func()) {
 // abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis.
 // What it returns reports that, or a loss that the watchdog hadn't reported when it was closed.
 func (g *grant) abandon() (report func()) {
+	g.loseIfExpired()
 	if report := g.end(wrapError(g.lock.name, "hold", ErrClosed)); report != nil {
 		return report
 	}
@@ -200,7 +202,8 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		return
 	}
 	why := cause
-	if extra := g.extra(); extra.forced != nil && (cause == CauseMissing || cause == CauseTaken) {
+	if extra := g.extra(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
+		(cause == CauseMissing || cause == CauseTaken) {
 		why, err = CauseForced, extra.forced
 	}
 	canceled := g.extra().canceled
@@ -211,9 +214,14 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	g.ensureExtra().err = lost
 	for l := range g.handles() {
 		l.endContext(lost)
+		if l.composite != nil { // its context may have ended before
+			l.composite.memberEnded(l, lost)
+		}
 	}
+	g.hold.NotRenewed()
 	g.extras.untold = func() {
 		defer func() { // also if the program's code panics
+			defer g.client().waits.wake(g.lock.key)
 			g.finish(lost)
 			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
 			// ended.
@@ -223,7 +231,6 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 				// processes.
 				g.claim.cleanUp()
 			}
-			g.client().waits.wake(g.lock.key)
 		}()
 		if canceled == nil {
 			g.hold.Lost(why, err, burst)

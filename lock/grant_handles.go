@@ -215,7 +215,8 @@ func (g *grant) nextParent(parent context.Context) context.Context {
 	return nil
 }
 
-// cancelHandle cancels one handle, and the grant if no other handle has permission to work.
+// cancelHandle cancels one handle, and the grant if no other handle has permission to work. It doesn't wait for the
+// report: Context.Err may be its caller.
 func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	var report func()
 	g.mu.Lock()
@@ -225,7 +226,7 @@ func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	l.endContext(err)
 	g.mu.Unlock()
 	if report != nil {
-		report()
+		go g.client().survive(report)
 	}
 }
 

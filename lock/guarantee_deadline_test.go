@@ -114,16 +114,19 @@ func TestContextsEndThoughTheLogBlocks(t *testing.T) {
 		limited := try(t, c.Mutex("limited", lock.WithMaxHold(20*time.Second)))
 		silent := try(t, c.Mutex("silent", lock.WithHeartbeat(22*time.Second)))
 		all := try(t, c.Multi([]string{"third", "fourth"}))
+		both := try(t, c.Multi([]string{"fifth", "sixth"}, lock.WithMaxHold(21*time.Second)))
 		srv.Pause(t)
 		<-logs.stuck // a renewal has failed
 		if time.Since(began) >= 20*time.Second {
 			t.Fatalf("the first failure is logged after %v", time.Since(began))
 		}
 		ends(limited, began.Add(20*time.Second), lock.ReasonMaxHold)
+		ends(both, began.Add(21*time.Second), lock.ReasonMaxHold)
 		ends(silent, began.Add(22*time.Second), lock.ReasonHeartbeat)
 		ends(first, first.Deadline(), "")
 		ends(second, second.Deadline(), "")
 		ends(all, all.Deadline(), "")
+		mustMatch(t, both.Err(), lock.ErrLost) // though its Context had ended before
 		if err := limited.Release(t.Context()); err == nil {
 			t.Error("a lease that ran out was released")
 		}

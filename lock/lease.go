@@ -110,8 +110,8 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is
-// lost, or when a closed client gives it up.
+// Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is lost
+// and that was reported, or when a closed client gives it up.
 func (l *Lease) Ended() <-chan struct{} {
 	if l.isZero() {
 		return noContext.Done()

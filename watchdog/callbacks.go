@@ -40,9 +40,6 @@ type note struct {
 // notify starts the goroutines that make the callbacks, if there are some.
 func (e *Engine) notify() {
 	cb := &e.callbacks
-	if e.closed {
-		return
-	}
 	if !cb.prompt && len(cb.losses)+len(cb.alarms) > 0 {
 		cb.prompt = true
 		e.wg.Add(1)
@@ -66,7 +63,7 @@ func (e *Engine) runCallbacks(exists *bool, next func() bool) {
 		*exists = false
 		e.notify()
 	}()
-	for !e.closed && next() {
+	for next() {
 	}
 }
 
@@ -82,7 +79,7 @@ func (e *Engine) callPrompt() bool {
 			cb.tells = append(cb.tells, tell{l.lost.tell, true})
 		}
 	case len(cb.alarms) > 0:
-		if l := pop(&cb.alarms); watched(l.status.Load()) {
+		if l := pop(&cb.alarms); watched(l.status.Load()) && !e.closed {
 			e.callAlarm(l)
 		}
 	default:
@@ -140,11 +137,11 @@ func (e *Engine) callSlow() bool {
 
 func (e *Engine) callRenewal(n note) {
 	l := n.lease
-	if !n.lost && !watched(l.status.Load()) {
+	if !n.lost && (e.closed || !watched(l.status.Load())) {
 		return
 	}
 	defer func() { // also if Renewal ends the goroutine
-		if n.lost && !e.closed {
+		if n.lost {
 			e.unlocked(l.lost.tell)
 		}
 	}()

@@ -234,17 +234,22 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close waits for the callback that runs; those that wait are not made.
+// Close waits for the callback that runs, and for the report of a loss; other callbacks that wait are not made.
 func TestCloseDuringCallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
-		a, b := &lock{}, &lock{}
+		a, b, gone := &lock{}, &lock{}, &lock{}
 		release := make(chan struct{})
 		a.onRenewal = func(watchdog.Renewal) { <-release }
 		b.onRenewal = a.onRenewal
+		told := false
+		gone.onLost = func(watchdog.Loss) { told = true }
 		e.Watch(&a.Lease, spec(a))
 		e.Watch(&b.Lease, spec(b))
+		sp := spec(gone)
+		sp.TTL, sp.Interval = interval, 0
+		e.Watch(&gone.Lease, sp)
 		sleep(e, interval+time.Second)
 		closed := make(chan struct{})
 		go func() {
@@ -261,6 +266,9 @@ func TestCloseDuringCallback(t *testing.T) {
 		<-closed
 		if n := len(a.renewals) + len(b.renewals); n != 1 {
 			t.Errorf("%d callbacks, want the one that was running", n)
+		}
+		if !told {
+			t.Error("a loss wasn't reported")
 		}
 	})
 }

@@ -68,9 +68,9 @@ func (e *Engine) now() int64              { return e.since(e.clock()) }
 func (e *Engine) since(t time.Time) int64 { return int64(t.Sub(e.epoch)) }
 func (e *Engine) at(ns int64) time.Time   { return e.epoch.Add(time.Duration(ns)) }
 
-// Close stops renewing, ends the ctx of the calls in flight, and waits for these, for the scheduler and for a callback
-// that is running. So it must not be called from a callback. No lease is released or declared lost, and no callback is
-// made afterwards. A second call is allowed.
+// Close stops renewing, ends the ctx of the calls in flight, and waits for these, for the scheduler, for a callback
+// that is running, and until all losses before it were reported. So it must not be called from a callback. No lease is
+// released or declared lost, and no callback is made afterwards. A second call is allowed.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true

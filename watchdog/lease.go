@@ -44,8 +44,7 @@ type Holder interface {
 	// follows. It isn't called if the lease has ended otherwise by then, nor for an attempt that returns after
 	// StopRenewal (except the attempt that Spec.Until needs).
 	Renewal(Renewal)
-	// Lost is called at most once. The engine no longer has the lease then. If the engine is closed, what it returns
-	// may not be called.
+	// Lost is called at most once. The engine no longer has the lease then.
 	Lost(Loss) (tell func())
 	// Alarm is called at the time given in Spec, or returned by the last Alarm. It returns when to call again, zero for
 	// never.
