@@ -3,11 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/renewal"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -114,8 +112,8 @@ func (g *grant) cancelForClose() (report func()) {
 // What it returns reports that, or a loss that the watchdog hadn't reported when it was closed.
 func (g *grant) abandon() (report func()) {
 	g.loseIfExpired()
-	if report := g.end(wrapError(g.lock.name, "hold", ErrClosed)); report != nil {
-		return report
+	if end, ended := g.end(wrapError(g.lock.name, "hold", ErrClosed)); ended {
+		return func() { g.reportEnd(end) }
 	}
 	return g.reportLoss
 }
@@ -146,13 +144,13 @@ func endingOf(err error, canceled *CanceledError) ending {
 
 // finish is the last step of every grant. err is Lease.Err from then on. It has an effect only once.
 func (g *grant) finish(err error) {
-	if report := g.end(err); report != nil {
-		report()
+	if end, ended := g.end(err); ended {
+		g.reportEnd(end)
 	}
 }
 
-// end is finish without the report, which it returns; nil: the grant has ended before.
-func (g *grant) end(err error) (report func()) {
+// end is finish without reportEnd. It returns false if the grant has ended before.
+func (g *grant) end(err error) (end ending, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	decided := g.extra().err // lose has set it
@@ -160,9 +158,9 @@ func (g *grant) end(err error) (report func()) {
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
 		g.state == grantReleasing && abandoned: // the release under way reports its own end
-		return nil
+		return ending{}, false
 	}
-	end := endingOf(err, g.extra().canceled)
+	end = endingOf(err, g.extra().canceled)
 	g.state = grantEnded
 	if !errors.Is(err, ErrReleased) {
 		g.ensureExtra().err = err
@@ -174,101 +172,19 @@ func (g *grant) end(err error) (report func()) {
 			l.composite.memberEnded(l, g.endErr())
 		}
 	}
+	return end, true
+}
+
+// reportEnd reports the end of the grant, which calls the program's code, and then forgets the grant.
+func (g *grant) reportEnd(end ending) {
+	g.mu.Lock()
 	sample := g.extra().sample
-	return func() {
-		defer g.client().grants.retire(g, end)
-		g.hold.End(end.hold)
-		sample.End()
-		g.client().rec.WatchdogLeases(-1)
-		g.unwatchKey()
-	}
-}
-
-// lose ends the grant because the lock is lost. It is called by the watchdog, by a method of the lease that checks the
-// clock before the watchdog does, or by a release that finds the lock gone. Only the first call has an effect. It
-// doesn't block; reportLoss must follow. The loss shows in this order:
-//
-//  1. the Err and the Context of every handle, and the composites of which they are members
-//  2. from here on by reportLoss: the span, the counter and the log, unless the grant was canceled before
-//  3. Ended of every handle, and then Recent
-//  4. the cleanup in Redis is scheduled, and the waiters of this client ask for the lock
-func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
-	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
-		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.endErr() != nil {
-		return
-	}
-	why := cause
-	if extra := g.extra(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
-		(cause == CauseMissing || cause == CauseTaken) {
-		why, err = CauseForced, extra.forced
-	}
-	canceled := g.extra().canceled
-	if canceled != nil && why == CauseExpired {
-		err = canceled
-	}
-	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
-	g.ensureExtra().err = lost
-	for l := range g.handles() {
-		l.endContext(lost)
-		if l.composite != nil { // its context may have ended before
-			l.composite.memberEnded(l, lost)
-		}
-	}
-	g.hold.NotRenewed()
-	g.extras.untold = func() {
-		defer func() { // also if the program's code panics
-			defer g.client().waits.wake(g.lock.key)
-			g.finish(lost)
-			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
-			// ended.
-			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
-			if why != CauseTaken && why != CauseForced && !delayed {
-				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other
-				// processes.
-				g.claim.cleanUp()
-			}
-		}()
-		if canceled == nil {
-			g.hold.Lost(why, err, burst)
-		}
-	}
-}
-
-// reportLoss reports the loss, if there is one that hasn't been reported, and ends the grant. It calls the program's
-// code, which may block.
-func (g *grant) reportLoss() {
-	g.mu.Lock()
-	report := g.extra().untold
-	if report != nil {
-		g.extras.untold = nil
-	}
 	g.mu.Unlock()
-	if report != nil {
-		report()
-	}
-}
-
-// noteForced notes who called ForceUnlock. If the lock is then missing or taken, it was lost with CauseForced.
-func (g *grant) noteForced(by string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.ensureExtra()
-	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
-}
-
-// loseIfExpired ends the contexts of the grant if it has expired by the clock, or if the watchdog has found another
-// loss. The watchdog reports the loss.
-func (g *grant) loseIfExpired() {
-	if g.client().renewer.Check(&g.wd) {
-		return
-	}
-	if loss := g.wd.Loss(); loss != nil {
-		g.Lost(*loss)
-	}
+	defer g.client().grants.retire(g, end) // also if that code panics
+	g.hold.End(end.hold)
+	sample.End()
+	g.client().rec.WatchdogLeases(-1)
+	g.unwatchKey()
 }
 
 // ended returns how the grant has ended, nil while it lives.
@@ -359,12 +275,6 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	}
 	g.mu.Unlock()
 	g.client().renewer.Report(g, r)
-}
-
-// Lost implements watchdog.Holder.
-func (g *grant) Lost(l watchdog.Loss) (tell func()) {
-	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
-	return g.reportLoss
 }
 
 // errJoinedLast is why a grant is canceled by the release of a handle: all handles that are left were canceled before.

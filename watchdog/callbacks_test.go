@@ -116,6 +116,9 @@ func TestBlockedCallback(t *testing.T) {
 			return watchdog.Result{Outcome: watchdog.Renewed}
 		})
 		sleep(e, ttl)
+		if e.Check(&fixed.Lease) {
+			t.Error("live after its deadline")
+		}
 		if len(fixed.losses) != 1 || !fixed.lostAt.Equal(fixed.Deadline()) || len(fixed.alarms) != 1 {
 			t.Errorf("losses %+v at %v, want one at %v; alarms %v", fixed.losses, fixed.lostAt, fixed.Deadline(), fixed.alarms)
 		}

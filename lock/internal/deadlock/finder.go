@@ -202,7 +202,6 @@ func (f *Finder) guardedPass() (next time.Duration, more bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			next, more = panickedPause, true
-			defer func() { _ = recover() }() // the logger is the program's, too
 			f.cfg.Panicked(v, debug.Stack())
 		}
 	}()

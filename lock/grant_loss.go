@@ -1,0 +1,103 @@
+package lock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// Lost implements watchdog.Holder.
+func (g *grant) Lost(l watchdog.Loss) (tell func()) {
+	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
+	return g.reportLoss
+}
+
+// lose ends the grant because the lock is lost. It is called by the watchdog, by a method of the lease that checks the
+// clock before the watchdog does, or by a release that finds the lock gone. Only the first call has an effect. It
+// doesn't block; reportLoss must follow. The loss shows in this order:
+//
+//  1. the Err and the Context of every handle, and the composites of which they are members
+//  2. from here on by reportLoss: the span, the counter and the log, unless the grant was canceled before
+//  3. Ended of every handle, and then Recent
+//  4. the cleanup in Redis is scheduled, and the waiters of this client ask for the lock
+func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
+	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
+		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.endErr() != nil {
+		return
+	}
+	why := cause
+	if extra := g.extra(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
+		(cause == CauseMissing || cause == CauseTaken) {
+		why, err = CauseForced, extra.forced
+	}
+	canceled := g.extra().canceled
+	if canceled != nil && why == CauseExpired {
+		err = canceled
+	}
+	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
+	g.ensureExtra().err = lost
+	for l := range g.handles() {
+		l.endContext(lost)
+		if l.composite != nil { // its context may have ended before
+			l.composite.memberEnded(l, lost)
+		}
+	}
+	g.hold.NotRenewed()
+	g.extras.untold = func() {
+		defer func() { // also if the program's code panics
+			defer g.client().waits.wake(g.lock.key)
+			g.finish(lost)
+			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
+			// ended.
+			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
+			if why != CauseTaken && why != CauseForced && !delayed {
+				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other
+				// processes.
+				g.claim.cleanUp()
+			}
+		}()
+		if canceled == nil {
+			g.hold.Lost(why, err, burst)
+		}
+	}
+}
+
+// reportLoss reports the loss, if there is one that hasn't been reported, and ends the grant. It calls the program's
+// code, which may block.
+func (g *grant) reportLoss() {
+	g.mu.Lock()
+	report := g.extra().untold
+	if report != nil {
+		g.extras.untold = nil
+	}
+	g.mu.Unlock()
+	if report != nil {
+		report()
+	}
+}
+
+// noteForced notes who called ForceUnlock. If the lock is then missing or taken, it was lost with CauseForced.
+func (g *grant) noteForced(by string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.ensureExtra()
+	r.forced, r.forcedAt = forcedError(fmt.Sprintf("%.*s", maxTextBytes, by)), time.Now()
+}
+
+// loseIfExpired ends the contexts of the grant if it has expired by the clock, or if the watchdog has found another
+// loss. The watchdog reports the loss.
+func (g *grant) loseIfExpired() {
+	if g.client().renewer.Check(&g.wd) {
+		return
+	}
+	if loss := g.wd.Loss(); loss != nil {
+		g.Lost(*loss)
+	}
+}
