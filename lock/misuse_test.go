@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -260,7 +261,14 @@ func TestRefusedSubscriptionIsSeen(t *testing.T) {
 	})
 }
 
-// A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
+// panickyLogs is a slog.Handler that panics at errors.
+type panickyLogs struct{ slog.Handler }
+
+func (panickyLogs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (panickyLogs) Handle(context.Context, slog.Record) error        { panic("the log") }
+
+// A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back. The log of it may
+// panic, too.
 func TestHookThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,17 +282,20 @@ func TestHookThatPanics(t *testing.T) {
 			return nil
 		}})
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far))
-		for range 2 { // the first is sent by a worker, the second by its caller
-			on.Store(true)
-			_, err := c.Mutex("job").TryLock(t.Context())
-			mustMention(t, err, "panic", "boom")
-			on.Store(false)
-			eventually(t, patience, func() bool {
-				l, err := c.Mutex("job").TryLock(t.Context())
-				return err == nil && l.Release(t.Context()) == nil
-			})
+		tries := func(c *lock.Client) {
+			for range 2 { // the first is sent by a worker, the second by its caller
+				on.Store(true)
+				_, err := c.Mutex("job").TryLock(t.Context())
+				mustMention(t, err, "panic", "boom")
+				on.Store(false)
+				eventually(t, patience, func() bool {
+					l, err := c.Mutex("job").TryLock(t.Context())
+					return err == nil && l.Release(t.Context()) == nil
+				})
+			}
 		}
+		tries(s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far)))
+		tries(open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far), lock.WithLogger(slog.New(panickyLogs{slog.DiscardHandler}))))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !strings.Contains(s.text.String(), "lockdog: survived a panic") || !strings.Contains(s.text.String(), "misuse_test.go") {
