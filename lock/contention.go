@@ -144,7 +144,7 @@ func (g *grant) noteOthersWait() {
 		return
 	}
 	g.mu.Lock()
-	s, cl := g.extra().sample, g.first.composite
+	s, cl := g.extraCopy().sample, g.first.composite
 	g.mu.Unlock()
 	if cl != nil {
 		if r := (grantHandle{&g.first, g}).record(); r != nil {

@@ -40,7 +40,7 @@ type grant struct {
 
 var (
 	_ watchdog.Holder = (*grant)(nil)
-	_ renewal.Lease   = (*grant)(nil)
+	_ renewal.Holder  = (*grant)(nil)
 )
 
 type grantState uint8
@@ -153,14 +153,14 @@ func (g *grant) finish(err error) {
 func (g *grant) end(err error) (end ending, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	decided := g.extra().err // lose has set it
+	decided := g.extraCopy().err // lose has set it
 	abandoned := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
 		g.state == grantReleasing && abandoned: // the release under way reports its own end
 		return ending{}, false
 	}
-	end = endingOf(err, g.extra().canceled)
+	end = endingOf(err, g.extraCopy().canceled)
 	g.state = grantEnded
 	if !errors.Is(err, ErrReleased) {
 		g.ensureExtra().err = err
@@ -178,7 +178,7 @@ func (g *grant) end(err error) (end ending, ended bool) {
 // reportEnd reports the end of the grant, which calls the program's code, and then forgets the grant.
 func (g *grant) reportEnd(end ending) {
 	g.mu.Lock()
-	sample := g.extra().sample
+	sample := g.extraCopy().sample
 	g.mu.Unlock()
 	defer g.client().grants.retire(g, end) // also if that code panics
 	g.hold.End(end.hold)
@@ -194,7 +194,8 @@ func (g *grant) ended() error {
 	return g.endErr()
 }
 
-// releaseInRedis releases the lock in Redis, after dropHandle has stopped the renewal.
+// releaseInRedis releases the lock in Redis, after dropHandle has stopped the renewal. The queues do it, because the
+// same script may pass the lock on to a waiter.
 func (g *grant) releaseInRedis(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -218,7 +219,7 @@ func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 
 // finishRelease ends the grant with the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
-	if f.OthersWait || f.PassedOn {
+	if f.OthersWait || f.GrantedRemotely {
 		g.noteOthersWait()
 	}
 	g.client().waits.outlived(g.claim)
@@ -247,7 +248,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 	}
 }
 
-// Target implements renewal.Lease.
+// Target implements renewal.Holder.
 func (g *grant) Target() renewal.Target {
 	return renewal.Target{
 		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
@@ -255,10 +256,10 @@ func (g *grant) Target() renewal.Target {
 	}
 }
 
-// Telemetry implements renewal.Lease.
+// Telemetry implements renewal.Holder.
 func (g *grant) Telemetry() *telemetry.Hold { return &g.hold }
 
-// NodeChanged implements renewal.Lease. ForceUnlock publishes at the node where the lock lives.
+// NodeChanged implements renewal.Holder. ForceUnlock publishes at the node where the lock lives.
 func (g *grant) NodeChanged() { g.client().watchControl(g.lock.key) }
 
 // Renewal implements watchdog.Holder.
@@ -270,7 +271,7 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	if g.extras != nil || r.Result.Err != nil {
 		g.ensureExtra().failures.note(r.Result.Err)
 	}
-	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extra().forcedAt) && g.extra().forced != nil {
+	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extraCopy().forcedAt) && g.extraCopy().forced != nil {
 		g.extras.forced = nil // the lock was still ours after that message
 	}
 	g.mu.Unlock()

@@ -34,8 +34,8 @@ func (e *grantExtra) reason() Reason {
 	return e.canceled.Reason
 }
 
-// extra returns a copy of the grantExtra. mu must be held.
-func (g *grant) extra() grantExtra {
+// extraCopy returns a copy of the grantExtra. mu must be held.
+func (g *grant) extraCopy() grantExtra {
 	if g.extras == nil {
 		return grantExtra{}
 	}
@@ -53,7 +53,7 @@ func (g *grant) ensureExtra() *grantExtra {
 // endErr returns how the grant has ended, nil while it lives. A loss shows here before grantEnded does. mu must be
 // held.
 func (g *grant) endErr() error {
-	if err := g.extra().err; err != nil {
+	if err := g.extraCopy().err; err != nil {
 		return err
 	}
 	if g.state == grantEnded {

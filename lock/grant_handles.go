@@ -62,7 +62,7 @@ func (g *grant) handleReleased(l *Lease) bool {
 	if l == &g.first {
 		return g.firstReleased
 	}
-	return !slices.Contains(g.extra().joined, l)
+	return !slices.Contains(g.extraCopy().joined, l)
 }
 
 // handles returns the handles that haven't been released. mu must be held.
@@ -71,7 +71,7 @@ func (g *grant) handles() iter.Seq[*Lease] {
 		if !g.firstReleased && !yield(&g.first) {
 			return
 		}
-		for _, l := range g.extra().joined {
+		for _, l := range g.extraCopy().joined {
 			if !yield(l) {
 				return
 			}
@@ -255,7 +255,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	}
 	l.closeEnded()
 	if err := g.endErr(); err != nil {
-		unused := g.firstReleased && len(g.extra().joined) == 0
+		unused := g.firstReleased && len(g.extraCopy().joined) == 0
 		g.mu.Unlock()
 		if unused {
 			g.skipTakeoverDelay(err)
@@ -263,7 +263,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 		return false, err
 	}
 	l.endContext(ErrReleased)
-	if !g.firstReleased || len(g.extra().joined) > 0 {
+	if !g.firstReleased || len(g.extraCopy().joined) > 0 {
 		var report func()
 		if !g.others(nil) { // every handle that is left was canceled before
 			report = g.cancel(&CanceledError{g.lock.name, ReasonContext, errJoinedLast})

@@ -9,11 +9,11 @@ import (
 func (g *grant) Alarm(now time.Time) (next time.Time, tell func()) {
 	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
 	g.mu.Lock()
-	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.extra().warned
+	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.extraCopy().warned
 	if warn {
 		g.ensureExtra().warned = true
 	}
-	beat, limited := g.extra().beat, !g.extra().unlimited
+	beat, limited := g.extraCopy().beat, !g.extraCopy().unlimited
 	var report func()
 	if d := cfg.maxHold; d > 0 && limited && held >= d {
 		report = g.cancel(&CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
@@ -58,7 +58,7 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	}
 	due(cfg.holdWarning)
 	g.mu.Lock()
-	if extra := g.extra(); g.state == grantHeld && !extra.unlimited {
+	if extra := g.extraCopy(); g.state == grantHeld && !extra.unlimited {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
 			due(extra.beat + cfg.heartbeat)

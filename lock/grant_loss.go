@@ -33,11 +33,11 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		return
 	}
 	why := cause
-	if extra := g.extra(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
+	if extra := g.extraCopy(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
 		(cause == CauseMissing || cause == CauseTaken) {
 		why, err = CauseForced, extra.forced
 	}
-	canceled := g.extra().canceled
+	canceled := g.extraCopy().canceled
 	if canceled != nil && why == CauseExpired {
 		err = canceled
 	}
@@ -73,7 +73,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 // code, which may block.
 func (g *grant) reportLoss() {
 	g.mu.Lock()
-	report := g.extra().untold
+	report := g.extraCopy().untold
 	if report != nil {
 		g.extras.untold = nil
 	}

@@ -40,15 +40,15 @@ func (ws *waitQueues) handOverOrRelease(
 		return f, err
 	}
 	next, q, entries, tellHead := ws.beginHandOver(g.lock)
-	policy := script.WakeOneAnnounced
+	policy := script.PassOnAnnounced
 	if q != nil {
-		policy = script.WakeOneSilent
+		policy = script.PassOnSilently
 	}
 	if entries.TakeOut == "" {
 		entries.TakeOut = g.claim.WaitEntry()
 	}
 	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
-		releaseParams{wake: policy, entries: entries, next: next})
+		releaseParams{passOn: policy, entries: entries, next: next})
 	switch {
 	case next != nil && err == nil && f.Outcome == script.HandedOver:
 		next.succeeded(g, f)
@@ -61,7 +61,7 @@ func (ws *waitQueues) handOverOrRelease(
 	default:
 		ws.wakeUnsubscribedFair(g.lock.key)
 	}
-	ws.scheduleFallback(q, g.claim, f.PassedOn)
+	ws.scheduleFallback(q, g.claim, f.GrantedRemotely)
 	return f, err
 }
 

@@ -1,11 +1,9 @@
 package lock
 
 import (
-	"context"
 	"strings"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/contention"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -65,39 +63,6 @@ func (k *kind) refuses(remaining time.Duration) string {
 		return k.emptyHint
 	}
 	return k.refusal
-}
-
-// acquireParams say what a call of Lock or TryLock asks for.
-type acquireParams struct {
-	mayWait      bool               // it is Lock, not TryLock
-	waitDeadline time.Time          // of Lock; zero: there is none, or acquireOrWait sets it by WithWait
-	tryDeadline  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
-	writer       string             // of a reader: the owner of the write lease that its ctx carries
-	permits      int                // of an UnleasedSemaphore
-	composite    *compositeLease    // the lease that will have this one as a member, nil for most
-	sample       *contention.Sample // of the call, nil for most
-
-	// These change from attempt to attempt:
-	placeTTL time.Duration  // how long Redis's queue keeps its place until it asks again; 0: it takes none
-	waited   time.Duration  // since it joined the queue in this client
-	entries  script.Entries // how the wait set changes: see package waitset
-	waiter   *waiter        // the waiter that asks; nil: a TryLock, or the first attempt of a Lock
-}
-
-// callContext returns the ctx of the calls to Redis. It ends with ctx, or lastAnswer after waitDeadline.
-func (p *acquireParams) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	if p.waitDeadline.IsZero() {
-		return ctx, func() {}
-	}
-	return context.WithDeadlineCause(ctx, p.waitDeadline.Add(lastAnswer), errNoAnswer)
-}
-
-// callTimeout returns how long a call to Redis may take, for a lock with that lease.
-func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
-	if p.tryDeadline.IsZero() {
-		return lease
-	}
-	return max(min(lease, time.Until(p.tryDeadline)), 0)
 }
 
 // keys returns the keys of the lock for a script.

@@ -161,7 +161,7 @@ func refusesAll(err error) bool {
 
 // releaseParams are the arguments of a release.
 type releaseParams struct {
-	wake      script.Wake
+	passOn    script.PassOn
 	entries   script.Entries
 	next      *handOver // the waiter of this client that may get the lock by the first try; nil: none
 	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero, or over: it is freed at once
@@ -172,7 +172,7 @@ type releaseParams struct {
 func (o *operations) releaseOnce(
 	ctx context.Context, claim *claim, timeout time.Duration, alone bool,
 ) (releaseReply, error) {
-	params := releaseParams{wake: script.WakeOneAnnounced, alone: alone}
+	params := releaseParams{passOn: script.PassOnAnnounced, alone: alone}
 	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.WaitEntry()
 	}
@@ -191,7 +191,7 @@ func (o *operations) sendRelease(
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
-		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand,
+		PassOn: waitset.WakeAllAtTimes(params.passOn), Entries: params.entries, NumSub: traits.NumSubCommand,
 		Spent: claim.spentReceipts(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease

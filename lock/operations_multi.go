@@ -89,7 +89,7 @@ func (o *operations) releaseAll(
 		case err != nil && wantsOneByOne(err) && !unclear:
 			for _, i := range left {
 				all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline,
-					releaseParams{wake: script.WakeOneAnnounced})
+					releaseParams{passOn: script.PassOnAnnounced})
 			}
 			return nil
 		case err != nil:

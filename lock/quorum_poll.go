@@ -118,7 +118,7 @@ func (t *quorumTry) ask(i int) {
 	if errors.Is(v.err, errNodeTimeout) {
 		a.Error(telemetry.ErrorTimeout)
 	}
-	if t.calls.Err() == nil {
+	if t.callsCtx.Err() == nil {
 		t.m.q.silent[i].Store(unreached(v.err))
 	}
 	t.votes <- v
@@ -133,11 +133,11 @@ func unreached(err error) bool {
 	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
-// limited returns the ctx of a call to one node. It ends after nodeTimeout, or when t.calls ends.
+// limited returns the ctx of a call to one node. It ends after nodeTimeout, or when t.callsCtx ends.
 func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(
-		context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
-	unlink := context.AfterFunc(t.calls, cancel)
+		context.WithoutCancel(t.spanCtxs[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
+	unlink := context.AfterFunc(t.callsCtx, cancel)
 	return ctx, func() {
 		unlink()
 		cancel()
@@ -182,7 +182,7 @@ func (t *quorumTry) closeVote(v vote) {
 func (t *quorumTry) release(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
-		if t.calls.Err() != nil {
+		if t.callsCtx.Err() != nil {
 			v.claim.cleanUp()
 			continue
 		}
@@ -234,7 +234,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		return nil, nil //nolint:nilnil // documented, and there is one caller
 	}
 	t.record.granted(cl)
-	t.unfollow() // pending nodes may join even if the caller's ctx ends now
+	t.detachCalls() // pending nodes may join even if the caller's ctx ends now
 	for _, v := range in {
 		t.closeVote(v)
 		t.endNodeAcquire(v)

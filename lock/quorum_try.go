@@ -18,12 +18,13 @@ type quorumTry struct {
 	ctx      context.Context     // the caller's
 	record   *record             // reports the lock of all nodes as one
 	acquires []telemetry.Acquire // by node; the call to a pending node uses it
-	spans    []context.Context   // the record's ctx, plus the span of each acquire
-	calls    context.Context     // when it ends, the calls to the nodes end
-	unfollow func() bool         // calls ends with ctx until this is called
+	spanCtxs []context.Context   // by node: the record's ctx, with the span of the node's acquire
 	votes    chan vote
 	pending  []bool // by node: it was asked, and hasn't answered yet
 	nodes    []nodeState
+
+	callsCtx    context.Context // of the calls to the nodes; ends with ctx, until detachCalls
+	detachCalls func() bool
 
 	splits int           // polls in a row that some nodes granted, but that gave no lease
 	took   time.Duration // by the last poll
@@ -33,21 +34,21 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	n := len(m.locks)
 	t := &quorumTry{
 		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name),
-		acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
+		acquires: make([]telemetry.Acquire, n), spanCtxs: make([]context.Context, n),
 		votes: make(chan vote, n), pending: make([]bool, n), nodes: make([]nodeState, n),
 	}
 	for i := range m.locks {
 		t.startNodeAcquire(i)
 	}
 	calls, cancel := context.WithCancel(context.Background())
-	t.calls, t.unfollow = calls, context.AfterFunc(ctx, cancel)
+	t.callsCtx, t.detachCalls = calls, context.AfterFunc(ctx, cancel)
 	return t
 }
 
 // startNodeAcquire starts the acquire of one node.
 func (t *quorumTry) startNodeAcquire(i int) {
 	lk := &t.m.locks[i]
-	t.spans[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
+	t.spanCtxs[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
 }
 
 // fail ends the acquires that haven't ended, and returns no lease and err. What pending nodes grant is released.
@@ -59,14 +60,14 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 		}
 	}
 	if !slices.Contains(t.pending, true) {
-		t.unfollow()
+		t.detachCalls()
 		return nil, err
 	}
 	go func() {
 		for slices.Contains(t.pending, true) {
 			t.acquires[t.drop(<-t.votes)].Fail(outcome, err)
 		}
-		t.unfollow()
+		t.detachCalls()
 	}()
 	return nil, err
 }

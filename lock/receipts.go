@@ -93,7 +93,7 @@ func (cl *claim) spentReceipts() []string {
 // Redis has refused it for good. It reports false if the script's condition for the change wasn't met.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
 	f, err := lk.c.ops.releaseWithRetry(
-		ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{wake: script.WakeAll})
+		ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{passOn: script.WakeAll})
 	if err == nil {
 		lk.c.receipts.add(claim)
 		return f.Outcome == script.Done, nil

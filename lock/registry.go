@@ -167,7 +167,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	info := g.lock.info()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	extra := g.extra()
+	extra := g.extraCopy()
 	switch {
 	case g.state == grantReleasing:
 		info.State = StateReleasing

@@ -39,17 +39,17 @@ func (c *desk) awaited(listeners ...string) {
 }
 
 // grantsNothing is a release that publishes a message to all, or to the next, and leaves the lock free.
-func (c *desk) grantsNothing(reply int, wake script.Wake) {
+func (c *desk) grantsNothing(reply int, passOn script.PassOn) {
 	c.t.Helper()
-	c.must("the reply", c.giveBack("h:1", wake, "", ""), []int{reply})
+	c.must("the reply", c.giveBack("h:1", passOn, "", ""), []int{reply})
 	c.must("who has it", c.holders(), "")
 }
 
 // giveBack is a release with all of its arguments.
-func (c *desk) giveBack(owner string, wake script.Wake, takeOut, add string, next ...any) []any {
+func (c *desk) giveBack(owner string, passOn script.PassOn, takeOut, add string, next ...any) []any {
 	c.t.Helper()
 	counter := script.FenceKey("", c.key)
-	args := append([]any{owner, "publish", "numsub", int(wake), counter, takeOut, add, trustMS}, next...)
+	args := append([]any{owner, "publish", "numsub", int(passOn), counter, takeOut, add, trustMS}, next...)
 	if len(next) > 0 {
 		return c.eval(script.HandOver.Source, []string{c.key, counter}, args)
 	}
@@ -92,7 +92,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
 			c.enter(clientB, "b:1")
-			got := c.giveBack("h:1", script.WakeOneAnnounced, "", "")
+			got := c.giveBack("h:1", script.PassOnAnnounced, "", "")
 			c.must("the reply", got[0], 4)
 			o := hearsGrant(c.t, own)
 			c.must("the grant", []any{o.Owner, o.From, o.Now, o.Traceparent}, []any{"a:1", "h:1", got[1], ""})
@@ -111,7 +111,7 @@ func TestReleaseGrants(t *testing.T) {
 			own := c.hear(script.Channel(c.key) + ":" + clientA)
 			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key)}, []any{"h:1", trustMS, 0, "00-holder-01"})
 			c.enter(clientA, "a:1")
-			c.giveBack("h:1", script.WakeOneSilent, "", "")
+			c.giveBack("h:1", script.PassOnSilently, "", "")
 			c.must("the trace", hearsGrant(c.t, own).Traceparent, "00-holder-01")
 		},
 		"and enters the client that releases, behind the others": func(c *fakeDesk) {
@@ -119,10 +119,10 @@ func TestReleaseGrants(t *testing.T) {
 			c.take("a:1", "", 0)
 			c.enter(clientB, "b:1")
 			next := entryOf(clientA, "a:2")
-			c.must("the reply", c.giveBack("a:1", script.WakeOneSilent, "", next, "a:2", trustMS, 0, "", 1)[0], 4)
+			c.must("the reply", c.giveBack("a:1", script.PassOnSilently, "", next, "a:2", trustMS, 0, "", 1)[0], 4)
 			c.must("who has it", c.holders(), "@lockdog b:1")
 			c.must("who waits", c.set(), []string{next})
-			c.must("the next reply", c.giveBack("b:1", script.WakeOneSilent, "", entryOf(clientB, "b:2"), "b:2", trustMS, 0, "", 1)[0], 4)
+			c.must("the next reply", c.giveBack("b:1", script.PassOnSilently, "", entryOf(clientB, "b:2"), "b:2", trustMS, 0, "", 1)[0], 4)
 			c.must("who has it", c.holders(), "@lockdog a:2")
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:2")})
 		},
@@ -132,7 +132,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.enter(clientA, "a:2")
 			c.enter(clientB, "b:1")
 			next := entryOf(clientA, "a:2")
-			c.must("the reply", c.giveBack("a:1", script.WakeOneSilent, "", next, "a:2", trustMS, 0, "", 1)[0], 5)
+			c.must("the reply", c.giveBack("a:1", script.PassOnSilently, "", next, "a:2", trustMS, 0, "", 1)[0], 5)
 			c.must("who has it", c.holders(), "@lockdog a:2")
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
 		},
@@ -140,7 +140,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.awaited("A", "B")
 			c.enter(clientB, "b:1")
 			gone := entryOf(clientA, "a:1")
-			c.must("the reply", c.giveBack("h:1", script.WakeOneSilent, gone, entryOf(clientA, "a:2"))[0], 4)
+			c.must("the reply", c.giveBack("h:1", script.PassOnSilently, gone, entryOf(clientA, "a:2"))[0], 4)
 			c.must("who has it", c.holders(), "@lockdog b:1")
 			c.must("who waits", c.set(), []string{entryOf(clientA, "a:2")})
 		},
@@ -148,7 +148,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.awaited("A")
 			c.rdb.ZRem(c.t.Context(), script.WaitersKey(c.key), entryOf(clientA, "a:1"))
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
-			c.grantsNothing(2, script.WakeOneAnnounced)
+			c.grantsNothing(2, script.PassOnAnnounced)
 		},
 		"nothing to a client that has been silent for long": func(c *fakeDesk) {
 			c.listen("A")
@@ -156,14 +156,14 @@ func TestReleaseGrants(t *testing.T) {
 			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
 			c.enter(clientA, "a:1")
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
-			c.grantsNothing(2, script.WakeOneAnnounced)
+			c.grantsNothing(2, script.PassOnAnnounced)
 			c.must("what is published", c.heard("A"), clientA)
 		},
 		"nothing to one who doesn't listen any more, and wakes all": func(c *fakeDesk) {
 			c.listen("Java")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
-			c.grantsNothing(1, script.WakeOneSilent)
+			c.grantsNothing(1, script.PassOnSilently)
 			c.must("what is published", c.heard("Java"), "0")
 			c.must("who waits", c.set(), []string{})
 		},
@@ -175,7 +175,7 @@ func TestReleaseGrants(t *testing.T) {
 				}
 				return ""
 			})
-			c.grantsNothing(1, script.WakeOneAnnounced)
+			c.grantsNothing(1, script.PassOnAnnounced)
 			c.must("what is published", c.heard("A"), "0")
 		},
 		"nothing where the counter isn't there": func(c *fakeDesk) {
@@ -200,7 +200,7 @@ func TestReleaseGrants(t *testing.T) {
 		"nothing where somebody waits for a FairMutex": func(c *fakeDesk) {
 			c.awaited("A")
 			c.rdb.HSet(c.t.Context(), c.key, script.MetaField, "+~12")
-			c.grantsNothing(2, script.WakeOneAnnounced)
+			c.grantsNothing(2, script.PassOnAnnounced)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestReleaseGrantsNothingToWhomItDoesNotCount(t *testing.T) {
 	c.listen("Java") // is counted in its place
 	c.take("h:1", "", 0)
 	c.enter(clientA, "a:1")
-	c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+	c.must("the reply", c.giveBack("h:1", script.PassOnAnnounced, "", ""), []int{1})
 	c.must("what is published", c.heard("Java"), "0")
 	c.must("who has it", c.holders(), "")
 	m, err := own.ReceiveTimeout(t.Context(), 15*time.Second)

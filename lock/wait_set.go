@@ -47,7 +47,7 @@ func (c ownChannel) Message(payload string) {
 }
 
 // replaceEntries makes those heads ask to which a release may grant the lock. It is called when the client begins to be
-// slow: a head that asks then replaces its entry by one by which a release only calls the client. mu must be held.
+// slow: a head that asks then replaces its entry by one by which a release only wakes the client. mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {

@@ -280,7 +280,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.waited("A")
 			all := c.ears["A"]
 			c.ears["A"] = c.hear(script.Channel(c.key) + ":" + clientA)
-			if called := c.release("h:1", 2); script.ParseCall(called) == 0 {
+			if called := c.release("h:1", 2); script.ParseWakeUp(called) == 0 {
 				c.t.Errorf("a release: %q, want the time", called)
 			}
 			c.must("who waits", c.set(), []string{})

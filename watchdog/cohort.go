@@ -149,7 +149,7 @@ func (e *Engine) plan(c *cohort, due int64) {
 	g := c.group
 	c.stage, c.due, c.noticed, c.nextBy = planned, due, 0, never
 	g.ring.insert(c)
-	g.node.plan.insert(c)
+	g.node.planned.insert(c)
 	g.room += g.batch - len(c.leases)
 	g.latest = nil
 	e.schedule(g.node, min(due, g.node.early()))
@@ -205,7 +205,7 @@ func (e *Engine) dequeue(c *cohort) {
 	switch c.stage {
 	case planned:
 		g.ring.remove(c)
-		g.node.plan.remove(c)
+		g.node.planned.remove(c)
 		g.room -= g.batch - len(c.leases)
 		if g.latest == c {
 			g.latest = nil

@@ -12,7 +12,7 @@ type node struct {
 	calls     int    // in flight
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
-	plan     order         // the planned cohorts of all groups
+	planned  order         // the planned cohorts of all groups
 	resting  heap[*cohort] // by the time of the next try
 	ready    heap[*cohort] // cohorts whose call is due, by the latest time at which it should start
 	offCycle heap[*cohort] // the same for off-cycle cohorts
@@ -41,14 +41,14 @@ func (e *Engine) schedule(n *node, at int64) {
 	e.wake(at)
 }
 
-// pass starts the calls that are due and may be made, and sets the time of the next pass.
-func (n *node) pass(now int64) {
+// makeCalls starts the calls that are due and may be made, and sets the time of the next pass.
+func (n *node) makeCalls(now int64) {
 	e := n.engine
 	for n.resting.minAt() <= now {
 		e.enqueue(n.resting.entries[0].item, now)
 	}
-	for n.plan.firstDue() <= now {
-		e.enqueue(n.plan.nth(0), now)
+	for n.planned.firstDue() <= now {
+		e.enqueue(n.planned.nth(0), now)
 	}
 	limit := n.limit(now)
 	for n.calls < maxInFlight {
@@ -78,7 +78,7 @@ func (n *node) pick(now int64, limit int) *cohort {
 		}
 	}
 	if n.ready.Len() == 0 && used < n.base() && n.early() <= now {
-		c := n.plan.nth(0)
+		c := n.planned.nth(0)
 		n.engine.enqueue(c, now)
 		return c
 	}
@@ -89,7 +89,7 @@ func (n *node) pick(now int64, limit int) *cohort {
 func (n *node) spare(now int64, limit int) bool {
 	gone := 0 // calls in sent that aren't in the window that ends at c.due
 	for k := 0; ; k++ {
-		c := n.plan.nth(k)
+		c := n.planned.nth(k)
 		if c == nil || c.due > now+int64(window) {
 			return true
 		}
@@ -104,7 +104,7 @@ func (n *node) spare(now int64, limit int) bool {
 
 // nextPass returns when the next pass is needed, if nothing new happens.
 func (n *node) nextPass(now int64, limit int) int64 {
-	at := min(n.plan.firstDue(), n.resting.minAt())
+	at := min(n.planned.firstDue(), n.resting.minAt())
 	if n.calls >= maxInFlight {
 		return at // a call that returns schedules a pass
 	}
@@ -113,7 +113,8 @@ func (n *node) nextPass(now int64, limit int) int64 {
 		at = min(at, n.ready.minAt(), max(free, now+1))
 	}
 	if n.offCycle.Len() > 0 {
-		// If planned calls are in the way of the off-cycle one, it may follow the first of them: plan.firstDue, above.
+		// If planned calls are in the way of the off-cycle one, it may follow the first of them: planned.firstDue,
+		// above.
 		at = min(at, n.offCycle.minAt())
 		if free > now {
 			at = min(at, free)
@@ -155,7 +156,7 @@ func (n *node) limit(now int64) int {
 func (n *node) early() int64 {
 	at, base := int64(never), n.base()
 	for windows := 1; windows <= 16; windows++ {
-		c := n.plan.nth(windows * base)
+		c := n.planned.nth(windows * base)
 		if c == nil {
 			break
 		}

@@ -71,7 +71,7 @@ func (e *Engine) pass(now int64) {
 		e.callbacks.alarms = append(e.callbacks.alarms, l)
 	}
 	for e.agenda.minAt() <= now {
-		e.agenda.entries[0].item.pass(now)
+		e.agenda.entries[0].item.makeCalls(now)
 	}
 	// A client that takes one lock after the other has no lease in between. It must not wake the scheduler at each
 	// acquire: so the scheduler rests only if no lease was added to an empty engine since the last pass.

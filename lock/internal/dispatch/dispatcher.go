@@ -6,6 +6,20 @@
 // until ReadTimeout. A batch takes the calls that are pending when it is sent, maxBatch at most, in one round trip. How
 // many batches may be in flight depends on the round-trip time to the server: see rttEstimate. Far away they share a
 // connection of their own if they can: see backend.Redis.OpenStream.
+//
+// A Call is a backend.Call (what is sent: a script with its keys and arguments) in a script.Request (which knows where
+// the not-after is) with a deadline, an owner and an outcome.
+//
+// The not-after is the server time after which a script must write nothing. So a call whose reply is lost can still
+// write only for a known time:
+//
+//	Reply.Sent
+//	  + MayWriteFor, or at ctx's deadline if that is sooner   = not-after, by this machine's clock
+//	  + slack                                                 = Reply.LateWriteUntil
+//
+// The script compares the not-after with the server's clock. Clock.At translates it, and slack is by how much the
+// server's clock may be behind the result: a script may believe that much longer that it isn't late. While the Clock
+// knows nothing, calls have no not-after, and LateWriteUntil bounds nothing.
 package dispatch
 
 import (
@@ -180,7 +194,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 	return reply, err
 }
 
-// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do.
+// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. left is as do's.
 func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
@@ -212,7 +226,8 @@ func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, time
 }
 
 // do is Do for a call whose node is known. began is when the caller began to wait; zero: now. If left is nil, the call
-// has ended. Otherwise it isn't the caller's any more.
+// has ended, in success or with c.err. Otherwise left is why the caller left before that, and c isn't the caller's any
+// more.
 func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
@@ -260,7 +275,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 		case <-ctx.Done():
 		case <-d.closed:
 		}
-		if d.dequeue(n, c) {
+		if d.removePending(n, c) {
 			c.err = d.whyLeft(ctx, began, ErrBusyWorkers)
 			return nil
 		}
@@ -364,8 +379,8 @@ func (d *Dispatcher) addWorker(n *Node, c *Call) {
 	}
 }
 
-// dequeue removes a pending call. It reports false if a worker has the call.
-func (d *Dispatcher) dequeue(n *Node, c *Call) bool {
+// removePending removes a pending call. It reports false if a worker has the call.
+func (d *Dispatcher) removePending(n *Node, c *Call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(n.pending, c)

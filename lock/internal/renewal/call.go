@@ -54,7 +54,7 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 		}
 	}
 	slices.SortStableFunc(all, func(i, j int) int {
-		a, b := leaseOf(b.Leases[i]).Target(), leaseOf(b.Leases[j]).Target()
+		a, b := holderOf(b.Leases[i]).Target(), holderOf(b.Leases[j]).Target()
 		return cmp.Or(cmp.Compare(a.Holding, b.Holding), cmp.Compare(a.TTL, b.TTL))
 	})
 	return all
@@ -62,7 +62,7 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 
 // redirectIfMoved redirects a lease that lives on another node than the batch's, and reports whether it did so.
 func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
-	lease := leaseOf(b.Leases[i])
+	lease := holderOf(b.Leases[i])
 	at := r.cfg.Backend.Node(lease.Target().Key)
 	if at == "" || at == b.Node {
 		return false
@@ -102,7 +102,7 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 	for _, i := range all {
 		group := i
 		if !declaredOnly {
-			group = hashslot.Of(leaseOf(b.Leases[i]).Target().Key)
+			group = hashslot.Of(holderOf(b.Leases[i]).Target().Key)
 		}
 		groups[group] = append(groups[group], i)
 	}
@@ -192,11 +192,11 @@ func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) ba
 	node := r.cfg.Dispatcher.NodeNamed(b.Node)
 	args := script.NewRenewArgs(node.Clock.At(deadline), len(some))
 	for _, i := range some {
-		e := leaseOf(b.Leases[i]).Target()
+		e := holderOf(b.Leases[i]).Target()
 		args.Add(e.Holding, e.Key, e.Owner, e.TTLArg)
 	}
 	call := args.Call(b.Node)
-	if e := leaseOf(b.Leases[some[0]]).Target(); node.DeclaredOnly.Load() && e.Holding == script.HoldsMark {
+	if e := holderOf(b.Leases[some[0]]).Target(); node.DeclaredOnly.Load() && e.Holding == script.HoldsMark {
 		call.Keys = append(call.Keys, script.MarkKey(e.Key, e.Owner))
 	}
 	return call

@@ -1,5 +1,6 @@
 // Package renewal renews a client's leases in Redis. The watchdog decides when and in which batches; this package makes
-// the calls, reads Redis's answer for each lease, and reports it to telemetry. It knows a lease by the interface Lease.
+// the calls, reads Redis's answer for each lease, and reports it to telemetry. It knows the holder of a lease by the
+// interface Holder.
 package renewal
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// Lease is the part of a lease that a Renewer needs. The watchdog.Holder of each watched lease must implement it.
-type Lease interface {
+// Holder is what a Renewer needs of the holder of a lease. The watchdog.Holder of each watched lease must implement it.
+type Holder interface {
 	// Target returns what is renewed in Redis.
 	Target() Target
 	// Telemetry returns the Hold to which the renewals of the lease are reported.
@@ -95,7 +96,7 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 	record := &batchRecord{burst: r.cfg.Recorder.NewBurst()}
 	b.Attachment = record
 	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool {
-		return leaseOf(l).Telemetry().ShowsRenewal()
+		return holderOf(l).Telemetry().ShowsRenewal()
 	})
 	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), b.Lag(), shown)
 	err := r.renewBatch(ctx, b)
@@ -120,7 +121,7 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 }
 
 // Report reports the renewal of one lease to telemetry.
-func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
+func (r *Renewer) Report(h Holder, rn watchdog.Renewal) {
 	ev := telemetry.RenewalEvent{
 		Start: rn.Batch.Sent, End: time.Now(), Outcome: outcomes[rn.Result.Outcome], Err: rn.Result.Err,
 		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Batch.Lag(), Elapsed: rn.Elapsed,
@@ -132,7 +133,7 @@ func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
 	if record, ok := rn.Batch.Attachment.(*batchRecord); ok {
 		ev.End, ev.Batch, ev.Burst = record.end, &record.span, record.burst
 	}
-	l.Telemetry().Renewal(&ev)
+	h.Telemetry().Renewal(&ev)
 }
 
 // outcomes translates to telemetry. Moved isn't reported: the watchdog repeats such a renewal on the new node.
@@ -154,4 +155,4 @@ func (r *Renewer) Burst(b *watchdog.Batch) *telemetry.Burst {
 	return r.losses
 }
 
-func leaseOf(l *watchdog.Lease) Lease { return l.Holder().(Lease) }
+func holderOf(l *watchdog.Lease) Holder { return l.Holder().(Holder) }

@@ -9,7 +9,7 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  only with KEYS[3]: the client's entry while this owner waits: '<tag>' if a release may only call the client;
+-- ARGV[5]  only with KEYS[3]: the client's entry while this owner waits: '<tag>' if a release may only wake the client;
 --          '<tag> <trust time, ms> <traceparent, or '-'> <owner>' if a release may grant it the lock
 -- ARGV[6]  the server time in µs when the client began to wait, or last got the lock; 0 = now
 -- ARGV[7]  the entry that the client had before; '' = the same, or none

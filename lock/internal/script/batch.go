@@ -8,7 +8,7 @@ var (
 		Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over",
 	}
 	Batch = build("batch",
-		read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
+		read("clock", "token", "transfer", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
 		"local operations = {}\n",
 		function("operations.acquire", read("acquire")),
 		function("operations.release", read("entry"), release()),

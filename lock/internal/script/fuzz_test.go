@@ -211,7 +211,7 @@ func fuzzRelease(t *testing.T, reply any) {
 	case word == 3:
 		want.Late = true
 	case word == 4:
-		want.Outcome, want.PassedOn = Done, true
+		want.Outcome, want.GrantedRemotely = Done, true
 	case word == 5 && isNumber:
 		want.Outcome, want.Token, want.OthersWait = HandedOver, third, true
 	default:

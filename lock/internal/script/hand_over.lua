@@ -14,7 +14,7 @@
 --          {2, now, token}  handed over; the clock wasn't past the last token
 --          or what release.lua returns
 if not late(ARGV[11]) then
-  local token = give(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])
+  local token = transfer(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])
   if token then
     if settle then
       settle()

@@ -5,22 +5,22 @@
 -- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries:
 -- with more, a client waits that has no entry; with fewer, a client of the set isn't subscribed any more. Otherwise all
 -- are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works if they can't be used
--- (an ACL, a slot that moves): without the set it wakes all, without the counter it calls the client. If one is
+-- (an ACL, a slot that moves): without the set it wakes all, without the counter it only wakes the client. If one is
 -- missing, it isn't created: the slot may be moving to this node, and the key may not have arrived yet.
 --
 -- The grant lasts for the short trust time in the waiter's entry. Its message on <channel>:<tag> is
 --   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>
 -- The message to the others, if there is one, is '-<tag>': they ask when the trust time is over. A client whose score
--- is older than the trust time is called instead: it may have been stopped since, and a grant to it would keep the lock
+-- is older than the trust time is only woken: it may have been stopped since, and a grant to it would keep the lock
 -- from the others for that time.
 --
 -- The subscriber of <channel>:<tag> is counted before the grant, not by the message: a sharded message also reaches
 -- subscribers at the shard's replicas, which aren't counted, and a client that gets the message believes it.
 --
--- Returns  {4, now}         released, and granted to a waiter of another client
+-- Returns  {4, now}         released, and granted to a waiter of another client: a remote grant
 --          {5, now, token}  handed over to the next waiter of this client, which was chosen
 --
--- ARGV[9..12] are those of hand_over.lua, or missing. Needs entry.lua and give.lua.
+-- ARGV[9..12] are those of hand_over.lua, or missing. Needs entry.lua and transfer.lua.
 local set = tagged('lockdog_wait:', KEYS[1])
 local function present(entry)
   return entry ~= '' and type(redis.pcall('zscore', set, entry)) == 'string'
@@ -61,7 +61,7 @@ if listening and waiting == listening and waiting > 0 then
     end
   end
   if entry and string.find(entry .. ' ', '^%d%d%d%d%d%d%d%d%d%d ') then
-    nextClient, calledAt = string.sub(entry, 1, 10), nowText
+    nextClient, wokenAt = string.sub(entry, 1, 10), nowText
     local _, _, trust, traceparent, owner = string.find(entry, '^%d+ (%d+) (%S+) (.+)$')
     if owner and owner ~= ARGV[1] and ARGV[5] ~= '' and not fairWaits and now - since <= trust * 1000 then
       if traceparent == '-' then
@@ -70,7 +70,7 @@ if listening and waiting == listening and waiting > 0 then
       local own, to = owner == ARGV[9] and not late(ARGV[11]), channel .. ':' .. nextClient
       local token, text
       if own or (counted(to) or 0) > 0 then
-        token, text = give(KEYS[1], ARGV[1], ARGV[5], true,
+        token, text = transfer(KEYS[1], ARGV[1], ARGV[5], true,
           owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
       end
       if token then
@@ -87,7 +87,7 @@ if listening and waiting == listening and waiting > 0 then
           end
           return {4, now}
         end
-        nextClient, given = nil, true -- the message was refused (by an ACL, say), so nobody got it
+        nextClient, takenBack = nil, true -- the message was refused (by an ACL, say), so nobody got it
         redis.pcall('hdel', KEYS[1], owner, '@lockdog')
       end
     end

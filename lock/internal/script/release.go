@@ -23,14 +23,14 @@ type Releaser struct {
 // The scripts that release. Retain and FairRetain end a lease whose lock stays taken for a while.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "give")),
-		keys:   lockKey, more: wake,
+		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "transfer")),
+		keys:   lockKey, more: passOn,
 	}
 	HandOver = &Releaser{
-		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "give")),
+		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "transfer")),
 		keys:   lockAndCounter,
 		more: func(r *Request, a ReleaseArgs) {
-			wake(r, a)
+			passOn(r, a)
 			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
 			r.addNotAfter()
 			r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
@@ -90,11 +90,11 @@ var (
 	}
 )
 
-func wake(r *Request, a ReleaseArgs) {
+func passOn(r *Request, a ReleaseArgs) {
 	if a.NumSub == "shardnumsub" { // boxing a constant doesn't allocate, boxing a variable does
-		r.Args = append(r.Args, "shardnumsub", int(a.Wake))
+		r.Args = append(r.Args, "shardnumsub", int(a.PassOn))
 	} else {
-		r.Args = append(r.Args, "numsub", int(a.Wake))
+		r.Args = append(r.Args, "numsub", int(a.PassOn))
 	}
 	r.Args = append(r.Args, cmp.Or(a.Counter, any("")))
 	if e := a.Entries; e != (Entries{}) || a.Next.Owner != "" {
@@ -121,7 +121,7 @@ type ReleaseArgs struct {
 	Owner   string
 	Publish any // the command to publish with: a string, boxed
 
-	Wake    Wake          // Mutex
+	PassOn  PassOn        // Mutex
 	NumSub  string        // Mutex: the PUBSUB subcommand that counts a channel's subscribers
 	Entries Entries       // Mutex: Add is the entry of this client's next waiter; added if another client is chosen
 	Next    Next          // HandOver
@@ -130,15 +130,15 @@ type ReleaseArgs struct {
 	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
-// Wake says which waiting clients a release of a Mutex wakes. As a rule, the one client that it wakes is granted the
-// lock at once: see next.lua.
-type Wake int
+// PassOn says to which waiting clients a release of a Mutex passes the lock on. One client is granted the lock, if it
+// has an entry with an owner (see next.lua), or woken. If no client can be chosen, all are woken.
+type PassOn int
 
 // The numbers are the values of ARGV[4] of release.lua.
 const (
-	WakeAll          Wake = iota
-	WakeOneAnnounced      // one client; all others get a message that says so
-	WakeOneSilent         // one client; the others get no message
+	WakeAll         PassOn = iota
+	PassOnAnnounced        // to one client; all others get a message that says so
+	PassOnSilently         // to one client; the others get no message
 )
 
 // Next is the waiter to which a Mutex is handed over.
@@ -165,14 +165,14 @@ func (s *Releaser) Args(r *Request, a ReleaseArgs) {
 
 // ReleaseReply is the reply of a script that releases a lock, or changes a counter.
 type ReleaseReply struct {
-	Outcome  Outcome
-	Late     bool  // the call came after its not-after, and wrote nothing; Outcome isn't set then
-	Now      int64 // Redis's time, µs; 0 if it isn't in the reply
-	Token    int64 // if handed over: the waiter's
-	Refused  error // released, but the server refused a step that follows, such as a message to waiters
-	PassedOn bool  // released, and granted to a waiter of another client: see RemoteGrant
+	Outcome         Outcome
+	Late            bool  // the call came after its not-after, and wrote nothing; Outcome isn't set then
+	Now             int64 // Redis's time, µs; 0 if it isn't in the reply
+	Token           int64 // if handed over: the waiter's
+	Refused         error // released, but the server refused a step that follows, such as a message to waiters
+	GrantedRemotely bool  // released, and granted to a waiter of another client by a RemoteGrant
 
-	OthersWait bool // another client waits: it was called, or it goes on waiting after a hand-over in this process
+	OthersWait bool // another client waits: it was woken, or it goes on waiting after a hand-over in this process
 }
 
 // Outcome is the outcome of a release.
@@ -225,7 +225,7 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 		r.Late = true
 		return r, nil
 	case 4:
-		r.Outcome, r.PassedOn = Done, true
+		r.Outcome, r.GrantedRemotely = Done, true
 		return r, nil
 	}
 	return ReleaseReply{}, unreadable(reply)

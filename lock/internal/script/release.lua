@@ -11,12 +11,12 @@
 -- ARGV[8]  how long the wait set is kept for that waiter, ms. ARGV[6..8] may be left out
 --
 -- Returns  1              released and published
---          2              released, and another client was called
+--          2              released, and another client was woken
 --          {1, 0, text}   released, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --          or what next.lua returns
 --
--- To wake all, '0' is published. To call the client that has waited longest, the time is published on its channel,
+-- To wake all, '0' is published. To wake the client that has waited longest, the time is published on its channel,
 -- <channel>:<tag>, and with ARGV[4] = 1 the tag on the lock's channel: the others then wait a moment before they ask.
 -- Redisson's waiters ignore tags.
 if not found[1] then
@@ -30,7 +30,7 @@ if not found[1] then
   end
   return {0, 0, taken}
 end
-if not given then
+if not takenBack then
   redis.call('del', KEYS[1])
   if settle then
     settle()
@@ -38,7 +38,7 @@ if not given then
 end
 
 local message, done = '0', 1
-if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, calledAt) > 0 then -- 0: the client is gone, all are woken
+if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, wokenAt) > 0 then -- 0: the client is gone, all are woken
   if nextClient ~= string.sub(add, 1, 10) then
     done = 2
   end

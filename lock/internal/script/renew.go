@@ -65,12 +65,12 @@ type RenewReply struct {
 	results []any
 }
 
-// Renewal is the outcome of the renewal of one lease.
-type Renewal uint8
+// RenewOutcome is the outcome of the renewal of one lease.
+type RenewOutcome uint8
 
 // The numbers are those of renew.lua's reply.
 const (
-	RenewMissing Renewal = iota // the lock is gone
+	RenewMissing RenewOutcome = iota // the lock is gone
 	Renewed
 	RenewTaken // the lock has another owner
 	RenewLate  // the call came after its not-after, and wrote nothing
@@ -104,13 +104,13 @@ func ParseRenew(reply any, n int) (RenewReply, error) {
 }
 
 // At returns the outcome of one lease. The error is a redisfail.ReplyError if the result is the text of an error.
-func (r RenewReply) At(i int) (Renewal, error) {
+func (r RenewReply) At(i int) (RenewOutcome, error) {
 	switch v := r.results[i].(type) {
 	case int64:
 		if v < 0 || v > int64(RenewLate) {
 			return 0, fmt.Errorf("%w: renewal result %d", ErrReply, v)
 		}
-		return Renewal(v), nil
+		return RenewOutcome(v), nil
 	case string:
 		return 0, redisfail.ReplyError(v)
 	default:

@@ -14,7 +14,7 @@ type Entries struct {
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
 
-// Entry returns the entry of a client in a wait set, by which a release may call the client. With a trust over 0, a
+// Entry returns the entry of a client in a wait set, by which a release may wake the client. With a trust over 0, a
 // release may also grant the lock to the waiter with that owner, for the trust time: see RemoteGrant.
 func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 	if trust <= 0 {
@@ -27,7 +27,7 @@ func Entry(tag string, trust time.Duration, traceparent, owner string) string {
 }
 
 // ParseEntry returns the owner to which an entry allows a release to grant the lock, and the traceparent of its
-// acquire. Both are "" if a release may only call the client.
+// acquire. Both are "" if a release may only wake the client.
 func ParseEntry(entry string) (owner, traceparent string) {
 	words := strings.SplitN(entry, " ", 4)
 	if len(words) < 4 {
@@ -36,9 +36,9 @@ func ParseEntry(entry string) (owner, traceparent string) {
 	return words[3], strings.TrimPrefix(words[2], "-")
 }
 
-// ParseCall returns the time in a message that calls a client: when it was sent, Redis's time in µs. Anybody may have
-// published the message: ParseCall returns 0 if the message isn't a time.
-func ParseCall(payload string) int64 {
+// ParseWakeUp returns the time in a message that wakes one client: when it was sent, Redis's time in µs. Anybody may
+// have published the message: ParseWakeUp returns 0 if the message isn't a time.
+func ParseWakeUp(payload string) int64 {
 	now, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil || now <= LeastTime {
 		return 0

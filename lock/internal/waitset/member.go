@@ -55,7 +55,7 @@ func (m *Member) SetReachable(reachable, empty bool) {
 // must wake up, to accept the grant or to ask.
 func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
-	if sent := cmp.Or(g.Now, script.ParseCall(payload)); sent != 0 {
+	if sent := cmp.Or(g.Now, script.ParseWakeUp(payload)); sent != 0 {
 		if at, known := m.client.clock(m.key).Earliest(sent); known && time.Since(at) > lateMessage {
 			m.client.noteSlow()
 		}

@@ -9,7 +9,7 @@
 //     how long the head trusts a grant (script.Entry). If others wait, a release by a client with a queue adds that
 //     client's entry, too. The score is the time at which the client began to wait, or last had the lock.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
-//     (next.lua). It publishes the remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the
+//     (next.lua). It publishes the remote grant on that client's channel and, with script.PassOnAnnounced, -tag on the
 //     lock's channel for all others. If the entry is of the next waiter of the releasing client, it hands the lock over
 //     to that waiter for a whole lease instead, and publishes nothing.
 //  3. Take. The head takes the lock if enough of the trust time is left: Member.TakeGrant. Otherwise it asks Redis,
@@ -17,19 +17,19 @@
 //  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease
 //     like any other.
 //
-// A client whose entry has no owner is called instead: it gets a message at which its head asks for the lock. An entry
+// A client whose entry has no owner is woken instead: it gets a message at which its head asks for the lock. An entry
 // has no owner if the head can't trust a grant, because its lease isn't renewed, needs replicas to confirm it, or has a
 // takeover delay, or if the client has read messages late (Client.noteSlow). A client whose score is older than the
-// trust time is called, too: it may have been stopped since, and a grant would keep the lock from the others for that
+// trust time is woken, too: it may have been stopped since, and a grant would keep the lock from the others for that
 // time.
 //
-// A grant or a call may fail:
+// A grant or a wake-up may fail:
 //
 //   - The chosen client is stopped, cut off or dead. The lock is free when the trust time is over, or at once after a
-//     call. 10 to 20 ms later somebody must ask for it. With script.WakeOneSilent that is the client that released the
-//     lock, because it has a queue for it. With script.WakeOneAnnounced it is all waiting clients, because they got the
-//     message to all. If the releasing client dies after a silent release, the others ask when the last lease that they
-//     saw should have ended, as after the death of a holder.
+//     wake-up. 10 to 20 ms later somebody must ask for it. With script.PassOnSilently that is the client that released
+//     the lock, because it has a queue for it. With script.PassOnAnnounced it is all waiting clients, because they got
+//     the message to all. If the releasing client dies after a silent release, the others ask when the last lease that
+//     they saw should have ended, as after the death of a holder.
 //   - The waiter has left, or the message was lost with the subscription. The next waiter of that client that asks
 //     learns that the lock is held by an owner that has left, and gives the lock back: Client.GiveBackAbandoned. If
 //     nobody asks, the lock is given back when the subscription is up again, a second after the last waiter has left,
@@ -38,6 +38,18 @@
 //   - Redis counts no listener on the chosen client's channel, or the numbers of listeners and entries differ. Then
 //     nothing is granted, and all clients are woken. A listener that Redis doesn't count, such as a Redisson client
 //     that subscribes at a replica, is woken by one release in 64, which wakes all.
+//
+// The messages are, in the order in which next.lua and release.lua publish them:
+//
+//	channel           message                                to
+//	<lock's>:<tag>    <token> <time> <traceparent>\n         one client: a remote grant to the owner
+//	                    <owner>\n<owner that released>
+//	<lock's>:<tag>    <time>                                 one client: wake up, and ask
+//	<lock's>          -<tag>                                 the others: that client was granted the lock
+//	<lock's>          <tag>                                  the others: that client was woken
+//	<lock's>          0, or anything else                    all: wake up, and ask
+//
+// Redisson's waiters, which listen on the lock's channel only, read tags as numbers and ignore them.
 package waitset
 
 import (
@@ -58,17 +70,15 @@ const UnsubscribeDelay = time.Second
 // One release in wakeAllOneIn wakes all clients.
 const wakeAllOneIn = 64
 
-// WakePolicy returns w or, at random in one of wakeAllOneIn calls, script.WakeAll.
-func WakePolicy(w script.Wake) script.Wake {
+// WakeAllAtTimes returns p or, at random in one of wakeAllOneIn calls, script.WakeAll.
+func WakeAllAtTimes(p script.PassOn) script.PassOn {
 	if rand.IntN(wakeAllOneIn) == 0 {
 		return script.WakeAll
 	}
-	return w
+	return p
 }
 
-// A client's tag is a number of tagDigits digits. A message on the lock's channel is the tag of the client that was
-// called, or -tag if that client was granted the lock. Any other message wakes all. Redisson reads tags as numbers and
-// ignores them.
+// A client's tag is a number of tagDigits digits.
 const (
 	tagDigits = 10
 	firstTag  = 1_000_000_000
@@ -115,7 +125,7 @@ type expiry struct {
 
 // NewClient returns a Client. clock returns the clock of the server where a key lives; closing reports whether the
 // client is closing. slowed is called when the client begins to be slow (see noteSlow). It must replace the client's
-// entries in wait sets, so that releases only call the client.
+// entries in wait sets, so that releases only wake the client.
 func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slowed func()) *Client {
 	return &Client{tag: newTag(), clock: clock, closing: closing, slowed: slowed, abandoned: make(map[string]Claim)}
 }
@@ -157,7 +167,7 @@ func (c *Client) GiveBackAll() {
 }
 
 // A client that reads messages late may miss a grant, and then nobody has the lock for the trust time. So such a client
-// is slow: releases only call it, and don't grant it a lock, until it has read no message late for slowFor.
+// is slow: releases only wake it, and don't grant it a lock, until it has read no message late for slowFor.
 const (
 	lateMessage = MaxTrust / 2
 	slowFor     = time.Minute

@@ -1,11 +1,11 @@
--- give passes the lock from its owner to another one, and returns the new token, which it draws from the counter (see
+-- transfer gives the lock of its owner to another one, and returns the new token, which it draws from the counter (see
 -- draw), as a number and as text. It returns nothing if a command was refused (by an ACL, say), or if the counter can't
 -- be used (its slot moves, say). The old owner then still has its field, and the release goes on and deletes the lock.
 --
 -- The old owner's field is deleted last: a lock without a field is deleted, and in a slot that moves it can't be
 -- created again. The first write is one that a full Redis accepts: it then accepts the others in the script, too. Needs
 -- token.lua.
-local function give(key, from, counter, existing, owner, lease, mark, traceparent)
+local function transfer(key, from, counter, existing, owner, lease, mark, traceparent)
   if redis.pcall('pexpire', key, lease) ~= 1 then
     return
   end
