@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // Thief is the new owner of a lock after Lose with lock.CauseTaken. For an RWMutex it is the writer Thief + ":write".
@@ -137,9 +136,9 @@ func (s *Server) Close() {
 	s.fake.Close()
 }
 
-// Hold lets an owner outside this process hold a lock. release releases the lock and wakes its waiters; a second call
-// of release does nothing. Until the release, the lock looks like one that its holder keeps renewing, with a lease of
-// lock.DefaultLease.
+// Hold lets an owner outside this process hold a lock: that of a Mutex, a FairMutex or a Multi's name. release releases
+// the lock and wakes its waiters; a second call does nothing. Until the release, the lock looks like one that its
+// holder keeps renewing, with a lease of lock.DefaultLease.
 //
 // Holding a lock that is already held fails the test.
 func (s *Server) Hold(name, owner string) (release func()) {
@@ -152,7 +151,7 @@ func (s *Server) Hold(name, owner string) (release func()) {
 		s.fatalf("locktest: Hold(%q, %q): it is held by %q", name, owner, s.holder(name))
 	}
 	s.keep(name, owner)
-	return func() { s.eval(releaseIt, name, owner, script.Channel(name)) }
+	return sync.OnceFunc(func() { s.release(name, owner) })
 }
 
 // keep renews a lock of Hold until the owner doesn't hold it any more.

@@ -71,6 +71,37 @@ func TestHoldExcludesAndReleaseWakes(t *testing.T) {
 	}
 }
 
+// A FairMutex and a Multi listen on other channels than a Mutex. A release that was called before doesn't end a later
+// hold of the same owner.
+func TestHold_ReleaseWakes(t *testing.T) {
+	for kind, lockOf := range map[string]func(c *lock.Client) lock.Locker{
+		"fair":  func(c *lock.Client) lock.Locker { return c.FairMutex(name) },
+		"multi": func(c *lock.Client) lock.Locker { return c.Multi([]string{name, "another"}) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := locktest.New(t)
+				released := srv.Hold(name, "java")
+				released()
+				release := srv.Hold(name, "java")
+				released()
+				start := time.Now()
+				time.AfterFunc(time.Second, release)
+				l, err := lockOf(srv.Client()).Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if waited := time.Since(start); waited != time.Second {
+					t.Errorf("the waiter was woken after %v, the release was after a second", waited)
+				}
+				if err := l.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestClientsExcludeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t, lock.WithLease(time.Second))

@@ -111,10 +111,7 @@ const (
 	renewIt = `
 		return redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('pexpire', KEYS[1], ARGV[2])`
 	releaseIt = `
-		if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
-			redis.call('del', KEYS[1])
-			redis.call('publish', ARGV[2], '0')
-		end`
+		return redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('del', KEYS[1])`
 	takeIt = `
 		local left = redis.call('pttl', KEYS[1])
 		local taken = {ARGV[1], '1', '@lockdog', ''}
@@ -126,6 +123,20 @@ const (
 			redis.call('pexpire', KEYS[1], left)
 		end`
 )
+
+// release releases a lock of Hold, and wakes all its waiters, which listen on the lock's channel, or on one of their
+// own.
+func (s *Server) release(name, owner string) {
+	if !s.eval(releaseIt, name, owner) {
+		return
+	}
+	for _, channel := range s.fake.PubSubChannels("") {
+		base := script.Channel(name)
+		if channel == base || strings.HasPrefix(channel, base+":") {
+			s.fake.Publish(channel, "0")
+		}
+	}
+}
 
 // eval runs one of these scripts, and reports whether it returns 1.
 func (s *Server) eval(source, name string, args ...any) bool {
