@@ -81,8 +81,8 @@ type HeldError struct {
 	local   bool   // the holder is the client that asked
 }
 
-// longestOwner is how many characters of an owner errors quote. It is enough for every owner of lockdog. What others
-// wrote into Redis may be longer.
+// longestOwner is the maximum number of characters of an owner in the text of an error. Every owner of lockdog is
+// shorter. What others wrote into Redis may be longer, and is cut.
 const longestOwner = maxTextBytes + 64
 
 // Error implements error.

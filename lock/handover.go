@@ -119,7 +119,8 @@ func (h *handOver) notTaken(tell bool) {
 	h.end(why)
 }
 
-// succeeded is called when the lock of a grant was handed over. The waiter leaves its queue with the lock.
+// succeeded is called when the lock of a grant was handed over. The waiter leaves its queue, and has the lock. If it
+// gave up during the release, the cleanup gives the lock back.
 func (h *handOver) succeeded(g *grant, f releaseReply) {
 	w, q, ws := h.w, h.q, h.q.ws
 	ws.mu.Lock()

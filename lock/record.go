@@ -86,9 +86,9 @@ func (r *record) canceled(cl *compositeLease, err *CanceledError) {
 	}
 }
 
-// ended is called when a composite has too few members left. That ends the hold if the composite is r.cl or the last
-// one: r.cl may live on, with more members than a composite that joined it. canceled is how the composite was canceled
-// before, nil if it wasn't.
+// ended is called when the composite cl has too few members left. The hold ends if cl is r.cl, or if no other composite
+// of this record lives. Otherwise it goes on: cl has joined r.cl, which may have more members and live on. canceled is
+// how cl was canceled before; nil: it wasn't.
 func (r *record) ended(cl *compositeLease, err error, canceled *CanceledError) {
 	r.mu.Lock()
 	r.handles--

@@ -46,13 +46,14 @@ func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
 }
 
 // EnsurePermits sets the semaphore's total to n permits, 0 or more, whatever it was before. Permits that are held stay
-// held: n less those are available afterwards. If more than n are held, Available is negative, and nobody gets a permit
-// until enough have been released or have run out. A larger total wakes waiters.
+// held. The others of the n permits are available afterwards. If more than n are held, Available is negative, and
+// nobody gets a permit until enough have been released or have run out. If a larger total makes permits available,
+// waiters are woken.
 //
 // It repairs a semaphore that Redis has lost (DEL, FLUSHALL, eviction, a failover, a restart without persistence).
 // Leases that were lost with it don't count any more, though their holders may need a moment to notice.
 //
-// Every process may call it often: it changes nothing if the total is n already. Processes that call it with different
+// Every process may call it often: if the total is n already, it stays so. Processes that call it with different
 // numbers overwrite each other; the last one wins. After an error it may have been done or not; repeat it.
 func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	_, err := s.base().applyUpdate(ctx, "ensure permits", false, func() (*claim, error) {

@@ -46,7 +46,7 @@ const (
 	wakeMessage           // a message: the lock was released
 	wakeLocal             // it was released or lost in this process, or the waiter before this one got in or left
 	wakeExpiry            // the lease that was seen is about to end, or should have ended
-	wakePoll              // messages may not arrive, an attempt failed, or the head keeps its place in Redis
+	wakePoll              // messages may come late or not, an attempt failed, or the head keeps its place in Redis
 	wakeFallback          // another client was notified of the release, and nothing was heard since
 	wakeSubscribed        // the subscription is new
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// never is later than any time of the engine.
+// never is the time of what isn't planned. It is after any time of the engine.
 const never = math.MaxInt64
 
 // Engine keeps leases alive. It is made by New, and is safe for concurrent use.

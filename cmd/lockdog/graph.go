@@ -294,7 +294,8 @@ func (p *graphPrinter) held(wait int) string {
 	return line
 }
 
-// trace returns the end of a line about what happened in a trace: its address, or its id if there is no address.
+// trace returns the end of a line about a wait or a holder: the address of its trace, or the trace's id if there is no
+// address. It is "" if there is no trace.
 func (p *graphPrinter) trace(id string) string {
 	if id == "" {
 		return ""

@@ -157,8 +157,8 @@ func (w *watch) onScreen(ctx context.Context, out *os.File, server string, readi
 	return errors.Join(err, <-result)
 }
 
-// feed sends readings and the time to the screen. It returns when the screen has ended, the readings have ended, or ctx
-// has.
+// feed sends readings and the time to the screen. It returns when the screen has ended, the readings have ended, ctx
+// has ended, or the pattern is invalid.
 func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Reading, ended <-chan struct{}) error {
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()

@@ -354,7 +354,8 @@ func (b *batch) number(ctx context.Context, one *reading) {
 		left, _ := strconv.Atoi(number.Val())
 		switch {
 		case one.failed(number, over, held, first, next):
-		// Not a number, or no key: a sorted set of another program may have such a name.
+		// Not a number, or no key. There may be no key because "x" and "{x}" have the same permits key, or because that
+		// key is a sorted set of another program.
 		case !script.IsNumber(number.Val()):
 			one.alien("it is no number")
 		case len(first.Val()) == 0:

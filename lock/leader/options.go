@@ -36,8 +36,8 @@ type inspector interface {
 	Inspect(ctx context.Context) (lock.Holder, error)
 }
 
-// OnElected sets a function that is called when this process has been elected, with the fencing token of its term. fn
-// starts at the same time.
+// OnElected sets a function that is called when this process has been elected, with the fencing token of its term. The
+// function given to Run, fn, doesn't wait for this call: it starts at the same time.
 func OnElected(f func(token int64)) Option { return func(c *config) { c.onElected = f } }
 
 // OnDeposed sets a function that is called when this process no longer leads, once for each call of OnElected, even

@@ -63,7 +63,8 @@ type topology interface {
 	close()
 }
 
-// NewRedis returns a backend over rdb, without any I/O. If renew is nil, renewals get clients with rdb's options.
+// NewRedis returns a backend over rdb, without any I/O. If renew is nil, renewals get clients of their own, with the
+// options of rdb except for what ownOptions changes.
 func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	timeout, pool, err := limitsOf(rdb)
 	if err != nil {

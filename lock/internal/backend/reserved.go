@@ -28,7 +28,7 @@ type reserved struct {
 	closed bool
 }
 
-// ownClient is a client for renewals.
+// ownClient is a client of reserved.
 type ownClient struct {
 	*redis.Client
 	opened atomic.Int64 // how many connections servers have accepted so far

@@ -163,7 +163,8 @@ func (q *queue) run() {
 	}
 }
 
-// try runs a task once, and schedules it again unless it is finished. closing: Close had been called before.
+// try runs a task once, and schedules it again unless it is finished or its time is over. closing: Close was called
+// before the run; then a failure drops all tasks of the node. If Close was called during the run, the task runs again.
 func (q *queue) try(t *Task, closing bool) {
 	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), Timeout)
 	defer cancel()

@@ -47,7 +47,7 @@ type subscriber struct {
 	conn    *connection         // nil while there is none
 	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
 
-	// While the server refuses any subscription. Only the goroutine of run uses these.
+	// What the server refuses, or that it keeps hanging up. Only the goroutine of run uses these.
 	refusals     int       // how many refusals so far may end by themselves
 	refusedSince time.Time // when the first came
 	warned       bool      // the last call of Config.Refused had an error

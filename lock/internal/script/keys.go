@@ -48,7 +48,8 @@ func QueueTimeoutsKey(key string) string { return prefixed("redisson_lock_timeou
 // QueueAliveKey returns the key of lockdog's deadlines for its own waiters in the queue of a FairMutex.
 func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
 
-// WritersKey returns the key of the writers that wait for a read-write lock: owner -> end of its place, ms.
+// WritersKey returns the key of the writers that wait for a read-write lock: a sorted set of owner -> until when it
+// counts as waiting, ms. See rw.lua.
 func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
 
 // markKeys returns the beginning of the keys of the marks of a read-write lock's holder. See rw.lua.

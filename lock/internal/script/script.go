@@ -34,7 +34,7 @@ func release(shared ...string) string {
 		read("release")
 }
 
-// handOver returns the code that hands a lock over if no other process waits, and otherwise releases it.
+// handOver returns the code that hands a lock over if no other client is seen to wait, and otherwise releases it.
 func handOver(shared ...string) string {
 	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + release(shared...)
 }

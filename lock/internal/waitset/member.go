@@ -148,12 +148,13 @@ func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that the head's claim has taken the lock at now, Redis's time. inSet: the request had the claim's entry,
-// which a grant takes out of the wait set. moving: the slot is moving, so the entry may be left at another node.
-func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
+// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the request carried the claim's
+// entry, so the script has removed the entry from the wait set. moving: the lock's slot is moving, so the entry may
+// still be at the other node.
+func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	m.since = now
 	m.forget(claim)
-	if inSet {
+	if sentEntry {
 		if !moving {
 			claim.SetWaitEntry("")
 		}
@@ -161,9 +162,10 @@ func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	}
 }
 
-// Refused notes that the head's request was refused at now, Redis's time. inSet: the request had the claim's entry.
-func (m *Member) Refused(now int64, inSet bool) {
-	if m.since == 0 && inSet {
+// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the request carried the claim's
+// entry, so the wait set has it.
+func (m *Member) Refused(now int64, sentEntry bool) {
+	if m.since == 0 && sentEntry {
 		m.since = now
 	}
 }

@@ -85,8 +85,9 @@ type Tracker struct {
 	waits    waitTime
 }
 
-// Add adds the next look. It returns all locks that are held or awaited, including those that an incomplete look didn't
-// find, and what has happened since the previous look.
+// Add adds the next look. It returns the locks that are held or awaited, sorted by name, and what has happened since
+// the previous look; of the first look, which locks it found held. If the look is incomplete, the locks that only
+// earlier looks found are returned too, mostUnseen at most.
 func (t *Tracker) Add(look Look) ([]Seen, []Event) {
 	now := make(map[string]Seen, len(look.Locks))
 	var events []Event

@@ -262,15 +262,15 @@ func (c *Child) Extend(limit Limit) {
 	c.order(message{orderExtend, moment(limit.Ask), moment(limit.Kill)})
 }
 
-// End asks the command, and everything that it has started, to end. What is left at until, or at the limit if that is
-// earlier, is killed.
-func (c *Child) End(until time.Time) {
+// End asks the command, and everything that it has started, to end. What is left is killed at killAt, or at Limit.Kill
+// if that is earlier.
+func (c *Child) End(killAt time.Time) {
 	c.mu.Lock()
-	c.ending, c.killAt = true, until
+	c.ending, c.killAt = true, killAt
 	c.mu.Unlock()
-	c.order(message{orderEnd, moment(until), 0})
+	c.order(message{orderEnd, moment(killAt), 0})
 	// The guard's death makes the kernel kill the command.
-	timer := time.AfterFunc(time.Until(until)+helpAfter, func() { _ = c.guard.Process.Kill() })
+	timer := time.AfterFunc(time.Until(killAt)+helpAfter, func() { _ = c.guard.Process.Kill() })
 	go func() {
 		<-c.gone
 		timer.Stop()

@@ -231,7 +231,7 @@ func (g *guarding) note(e ending) {
 	}
 }
 
-// act asks or kills the command if that is due.
+// act asks the command to end, or kills it, if that is due. The same goes for what the command has started.
 func (g *guarding) act() {
 	if g.ended && !g.asked {
 		return
