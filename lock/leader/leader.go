@@ -149,9 +149,11 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	since := time.Now()
 	t := newTerm(r.ctx, lease)
 	defer t.close()
-	r.term.Store(t)
-	r.elected(t)
-	defer context.AfterFunc(t, func() { r.deposed(t, context.Cause(t)) })()
+	defer context.AfterFunc(t, func() {
+		if cause := context.Cause(t); r.deposed(t, cause) {
+			r.logDeposed(t, cause)
+		}
+	})()
 
 	led, ferr, rerr := r.work(t)
 	cause := context.Cause(t)
@@ -166,7 +168,7 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	}
 	if ferr != nil {
 		r.cfg.log().WarnContext(r.ctx, "lockdog: the leader's function failed",
-			"name", lease.Name(), "token", lease.Token(), "error", ferr.Error())
+			"name", lease.Name(), "token", lease.Token(), "error", ferr)
 	}
 	if !led && errors.Is(cause, lock.ErrClosed) {
 		return false, cause
@@ -175,8 +177,8 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	return true, nil // without rerr: telemetry has it, and the lease ends in any case
 }
 
-// work runs fn and then releases the lock, also if fn panics. led reports whether the process led until fn returned or
-// resigned.
+// work reports the election, runs fn and then releases the lock, also if fn or a log handler panics. led reports whether
+// the process led until fn returned or resigned.
 func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	ferr = errUnwound
 	defer func() {
@@ -186,9 +188,15 @@ func (r *run) work(t *term) (led bool, ferr, rerr error) {
 			cause = context.Cause(t)
 		}
 		r.term.Store(nil)
-		r.deposed(t, cause)
+		first := r.deposed(t, cause)
 		rerr = r.release(t.lease)
+		if first {
+			r.logDeposed(t, cause) // last, because a log handler may block
+		}
+		t.logging.Wait()
 	}()
+	r.term.Store(t)
+	r.elected(t)
 	ferr = r.fn(t)
 	return
 }
@@ -216,10 +224,8 @@ func echoes(err, cause error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// elected reports that a term has begun: to the log and to the callbacks.
+// elected reports that a term has begun: to the callbacks and to the log.
 func (r *run) elected(t *term) {
-	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader",
-		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token())
 	token := t.lease.Token()
 	r.news.turn(func() {
 		if r.cfg.onElected != nil {
@@ -227,17 +233,17 @@ func (r *run) elected(t *term) {
 		}
 	})
 	r.tell(t.lease.Owner(), r.news.now())
+	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader",
+		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", token)
 }
 
-// deposed reports that a term is over, to the log and to OnDeposed. It does so once per term.
-func (r *run) deposed(t *term, cause error) {
+// deposed reports to OnDeposed that a term is over. Only the first call of a term does so, and returns true: then
+// logDeposed must follow.
+func (r *run) deposed(t *term, cause error) (first bool) {
 	t.told.Do(func() {
+		first = true
+		t.logging.Add(1)
 		t.noteEnd()
-		args := []any{"name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token()}
-		if cause != nil {
-			args = append(args, "cause", cause.Error())
-		}
-		r.cfg.log().InfoContext(r.ctx, "lockdog: no longer leader", args...)
 		r.news.turn(func() {
 			if r.cfg.onDeposed != nil {
 				r.callbacks.add(func() { r.cfg.onDeposed(cause) })
@@ -248,4 +254,15 @@ func (r *run) deposed(t *term, cause error) {
 		default:
 		}
 	})
+	return first
+}
+
+// logDeposed logs that a term is over.
+func (r *run) logDeposed(t *term, cause error) {
+	defer t.logging.Done()
+	args := []any{"name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token()}
+	if cause != nil {
+		args = append(args, "cause", cause)
+	}
+	r.cfg.log().InfoContext(r.ctx, "lockdog: no longer leader", args...)
 }

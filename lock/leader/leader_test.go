@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -134,6 +136,100 @@ func TestRun_FnPanics(t *testing.T) {
 			})
 		})
 	}
+}
+
+// brokenLog is a log handler that panics at a message.
+type brokenLog struct {
+	slog.Handler
+	at string
+}
+
+func (h brokenLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, h.at) {
+		panic("broken log")
+	}
+	return nil
+}
+
+// brokenError is an error without a text.
+type brokenError struct{ error }
+
+// What can't be logged neither keeps the lock nor leaves OnDeposed out.
+func TestRun_LogPanics(t *testing.T) {
+	for at, want := range map[string]string{
+		"elected leader":   "elected; new leader north; deposed: lockdog: the leader's function panicked, or called runtime.Goexit",
+		"no longer leader": "elected; new leader north; deposed: <nil>",
+	} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := server(t, lock.WithClientID("north")).Client()
+				var d diary
+				log := slog.New(brokenLog{slog.NewTextHandler(io.Discard, nil), at})
+				e := leader.New(c.Mutex(name), append(d.told(), leader.WithLogger(log))...)
+				func() {
+					defer func() {
+						if got := recover(); got != "broken log" {
+							t.Errorf("recovered %v", got)
+						}
+					}()
+					_ = e.Run(t.Context(), func(context.Context) error { return nil })
+				}()
+				synctest.Wait()
+				free(t, c)
+				if got := d.String(); e.IsLeader() || got != want {
+					t.Errorf("leads: %v; told %q, want %q", e.IsLeader(), got, want)
+				}
+			})
+		})
+	}
+}
+
+// blockedLog is a log handler that blocks at a message until the channel is closed.
+type blockedLog struct {
+	slog.Handler
+	at    string
+	until chan struct{}
+}
+
+func (h blockedLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, h.at) {
+		<-h.until
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// The release doesn't wait for the log. The log gets fn's error even if its text can't be read.
+func TestRun_LogBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := server(t).Client()
+		until := make(chan struct{})
+		var terms atomic.Int32
+		start(t, c.Mutex(name), func(ctx context.Context) error {
+			if terms.Add(1) > 1 {
+				<-ctx.Done()
+			}
+			return (*brokenError)(nil)
+		}, leader.WithLogger(slog.New(blockedLog{slog.NewTextHandler(io.Discard, nil), "no longer leader", until})))
+		time.Sleep(time.Second)
+		free(t, c)
+		close(until)
+		time.Sleep(time.Minute)
+		if n := terms.Load(); n != 2 {
+			t.Errorf("%d terms, want another one once the log goes on", n)
+		}
+	})
+}
+
+// A callback that ends its goroutine, such as one that calls t.FailNow, doesn't keep the next ones from being called.
+func TestCallbackThatExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		e := leader.New(server(t).Client().Mutex(name), quiet(),
+			leader.OnElected(func(int64) { runtime.Goexit() }), leader.OnDeposed(func(cause error) { d.note("deposed: %v", cause) }))
+		if err := e.Run(t.Context(), func(context.Context) error { return nil }); err != nil || d.String() != "deposed: <nil>" {
+			t.Errorf("Run: %v; told %q", err, &d)
+		}
+	})
 }
 
 // fn's ctx ends, OnDeposed is called, and nobody campaigns here before fn has returned.

@@ -122,10 +122,16 @@ func (c *callbacks) add(f func()) {
 }
 
 func (c *callbacks) call() {
+	ended := false
+	defer func() {
+		if !ended { // a callback has called runtime.Goexit
+			c.calls.Go(c.call)
+		}
+	}()
 	for {
 		c.mu.Lock()
 		if len(c.queue) == 0 {
-			c.busy = false
+			c.busy, ended = false, true
 			c.mu.Unlock()
 			return
 		}

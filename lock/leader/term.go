@@ -18,7 +18,8 @@ type term struct {
 	run      context.Context // given to Run
 	work     context.Context // the lease's
 	lease    *lock.Lease
-	told     sync.Once
+	told     sync.Once      // OnDeposed
+	logging  sync.WaitGroup // the log of the end
 
 	mu    sync.Mutex
 	ended time.Time
