@@ -44,10 +44,11 @@ local function shown(left)
   return left >= forever and -1 or left
 end
 
--- lease returns the rest of a holder's lease, ms; negative: the holder is dead.
+-- lease returns the rest of a holder's lease, ms; negative: the holder is dead. A writer of Redisson has no marks, and
+-- its thread may be negative: '<id>:-<number>:write'.
 local function lease(holder, count)
-  if string.find(holder, ':write$') and not string.find(holder, '%-%d+:write$') then
-    return rest(KEYS[1]) -- Redisson's
+  if string.find(holder, ':write$') and not string.find(holder, ':' .. string.rep('%x', 16) .. '%-%d+:write$') then
+    return rest(KEYS[1])
   end
   local left = -2
   for i = count, math.max(count - 99, 1), -1 do
