@@ -6,7 +6,7 @@ import "github.com/lockdog/lockdog/lock/internal/backend"
 // room for the keys and arguments of most scripts.
 type Request struct {
 	backend.Call
-	notAfter int // the index of the not-after in Args; 0: the script takes none
+	notAfter int // the not-after is the argument of this number, from 1; 0: the script takes none
 
 	keys  [3]string
 	boxed [2]any
@@ -40,12 +40,12 @@ func (r *Request) Expires() bool { return r.notAfter > 0 }
 // SetNotAfter sets the not-after: the server time in µs after which the script must write nothing, except that
 // hand_over.lua may still release, and write_acquire.lua remove dead holders. 0, the first value, means unknown: there
 // is no limit. The request must have a not-after: see Expires.
-func (r *Request) SetNotAfter(at int64) { r.Args[r.notAfter] = at }
+func (r *Request) SetNotAfter(at int64) { r.Args[r.notAfter-1] = at }
 
 // addNotAfter adds the not-after as the next argument.
 func (r *Request) addNotAfter() {
-	r.notAfter = len(r.Args)
 	r.Args = append(r.Args, int64(0))
+	r.notAfter = len(r.Args)
 }
 
 // layout adds the keys of a kind of lock to a request. owner is "" if the script isn't called for an owner.

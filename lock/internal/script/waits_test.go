@@ -10,6 +10,9 @@ func TestWaitsWriteArgs(t *testing.T) {
 	t.Parallel()
 	var r Request
 	WaitsWriteArgs(&r, WaitsKey("app:", "0123456789abcdef"), WaitsChange{Remove: []string{"a"}, Set: []string{"b", "[]"}})
+	if !r.Expires() {
+		t.Error("it has no not-after") // a write that is delayed then comes at any time
+	}
 	r.SetNotAfter(7)
 	if want := []any{int64(7), int64(5000), 0, 1, "a", "b", "[]"}; !slices.Equal(r.Args, want) || !slices.Equal(r.Keys, []string{"app:lockdog:waits:{0123456789abcdef}"}) {
 		t.Errorf("%v %v, want %v", r.Keys, r.Args, want)
