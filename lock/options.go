@@ -350,6 +350,9 @@ func (c *lockConfig) interval() time.Duration {
 	return c.lease / renewalsPerLease
 }
 
-// margin returns how long before the end of the lease this process stops trusting it: clocks differ in rate, and Redis
-// counts milliseconds.
-func (c *lockConfig) margin() time.Duration { return c.lease/100 + 2*time.Millisecond }
+// margin returns how long before the end of the lease this process stops trusting it.
+func (c *lockConfig) margin() time.Duration { return marginOf(c.lease) }
+
+// marginOf returns the margin of a lease, or of a grant by message, for a time: clocks differ in rate, and Redis counts
+// milliseconds.
+func marginOf(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }

@@ -70,6 +70,30 @@ func TestGrantByMessage(t *testing.T) {
 	})
 }
 
+// However long the lease is, the time for which a message is trusted has a margin of its own.
+func TestGrantByMessageOfALongLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		s := newScope(t)
+		h, c := newScope(t).open(t, srv.Client(t), lock.WithLease(time.Hour)), s.open(t, srv.Client(t), lock.WithLease(time.Hour))
+		const rounds = 10 // one release of many wakes all instead
+		asked := 0
+		for range rounds {
+			held := try(t, h.Mutex("job"))
+			waiter := begin(t.Context(), c.Mutex("job"))
+			inSet(t, srv, "job", 1)
+			before := s.sent(t, telemetry.PurposeAcquire)
+			free(t, held)
+			free(t, granted(t, waiter))
+			asked += s.sent(t, telemetry.PurposeAcquire) - before
+		}
+		if asked > rounds/2 {
+			t.Errorf("of %d waiters %d had to ask after the message", rounds, asked)
+		}
+	})
+}
+
 // A message that comes when its time is over, because the network or the process stood still, is not believed.
 func TestLateGrantIsNotTrusted(t *testing.T) {
 	t.Parallel()

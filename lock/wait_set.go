@@ -89,7 +89,8 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
 	}
-	by, sent, until, ok := q.member.TakeGrant(w.claim, w.lock.grantTrust(), w.lock.cfg.margin())
+	trust := w.lock.grantTrust()
+	by, sent, until, ok := q.member.TakeGrant(w.claim, trust, marginOf(trust))
 	if !ok {
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
