@@ -92,13 +92,15 @@ func (cl *claim) spentReceipts() []string {
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it, unless
 // Redis has refused it for good. It reports false if the script's condition for the change wasn't met.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
+	began := time.Now()
 	f, err := lk.c.ops.releaseWithRetry(
-		ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{passOn: script.WakeAll})
+		ctx, rel, claim, began.Add(claim.lock.cfg.lease), releaseParams{passOn: script.WakeAll})
 	if err == nil {
 		lk.c.receipts.add(claim)
 		return f.Outcome == script.Done, nil
 	}
-	if keepOn && f.mayGoOn {
+	// If this process stood still for minutes, the receipt of an earlier try may have expired.
+	if keepOn && f.mayGoOn && time.Since(began) < receiptTimeout {
 		claim.cleanUp()
 	}
 	return false, err

@@ -159,8 +159,23 @@ func (q *queue) run() {
 				continue
 			}
 		}
+		if q.isOver(next) {
+			continue
+		}
 		q.try(next, gaveUp != nil)
 	}
+}
+
+// isOver drops a task whose time is over, and reports whether it did. With many tasks at a node that hangs, the next run
+// may come late: then a receipt that it needs may have expired.
+func (q *queue) isOver(t *Task) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !time.Now().After(t.until) {
+		return false
+	}
+	heap.Remove(&q.tasks, t.index)
+	return true
 }
 
 // try runs a task once, and schedules it again unless it is finished or its time is over. closing: Close was called
