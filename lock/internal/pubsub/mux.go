@@ -142,7 +142,7 @@ func (m *Mux) State() (wanted, connected bool) {
 	connected = true
 	for _, s := range m.subscribers {
 		if len(s.subs) > 0 {
-			wanted, connected = true, connected && s.conn != nil && s.conn.established
+			wanted, connected = true, connected && s.conn != nil && s.conn.established && !s.refused()
 		}
 	}
 	return wanted, wanted && connected

@@ -224,6 +224,8 @@ func TestMux_Refused(t *testing.T) {
 		m.Listen("good", &good)
 		m.Listen("bad", &bad)
 		after(time.Minute)
+		s.publish("good", "0")
+		after(0)
 		if bad.isUp() || !good.isUp() || !slices.Equal(told.refused, []string{forbidden.Error()}) {
 			t.Fatalf("up: the refused %v, the other %v; reported %q", bad.isUp(), good.isUp(), told.refused)
 		}
