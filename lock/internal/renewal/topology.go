@@ -44,7 +44,8 @@ func (w *topologyWatch) start() {
 func (w *topologyWatch) run() {
 	tick := time.NewTicker(topologyPause)
 	defer tick.Stop()
-	for known := w.r.cfg.Backend.Topology(); ; {
+	// The first look renews in any case: a shard may have left the Ring since the first lease was asked for.
+	for known := ""; ; {
 		select {
 		case <-tick.C:
 		case <-w.stop:
