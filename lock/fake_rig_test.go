@@ -91,7 +91,7 @@ func controlOf(owner string) string {
 }
 
 // haveLook has an owner renew its lease at once, as after a forced unlock.
-func haveLook(t *testing.T, rdb *redis.Client, owner string) {
+func haveLook(t *testing.T, rdb redis.UniversalClient, owner string) {
 	t.Helper()
 	must(t, "PUBLISH", rdb.Publish(context.Background(), controlOf(owner), owner).Err())
 }

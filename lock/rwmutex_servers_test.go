@@ -71,7 +71,7 @@ func TestRWSlotMoves(t *testing.T) {
 	open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
 	r, s := &rwRig{t, open(), open, "{moving}"}, newScope(t)
 	client := func() *lock.Client {
-		return s.open(t, open(), lock.WithKeyPrefix(r.prefix), lock.WithLease(12*time.Second))
+		return s.open(t, open(), lock.WithKeyPrefix(r.prefix), lock.WithLease(lock.DefaultLease))
 	}
 	a, b := client(), client()
 	rd, other, held := try(t, a.RWMutex("job").RLocker()), try(t, b.RWMutex("job").RLocker()), try(t, a.RWMutex("held"))
@@ -96,6 +96,9 @@ func TestRWSlotMoves(t *testing.T) {
 			}
 		}
 	}
+	for _, l := range []*lock.Lease{rd, other, held} {
+		haveLook(t, r.rdb, l.Owner())
+	}
 	eventually(t, 2*patience, func() bool { // a renewal must not make anew what has yet to come
 		return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error") >= 3
 	})
@@ -109,6 +112,8 @@ func TestRWSlotMoves(t *testing.T) {
 	r.holds("read", other)
 	free(t, other)
 	free(t, granted(t, writer))
-	renewedPast(t, held, held.Deadline())
+	before := held.Deadline()
+	haveLook(t, r.rdb, held.Owner())
+	renewedPast(t, held, before)
 	free(t, held)
 }
