@@ -69,7 +69,7 @@ type Client struct {
 	gate     *gate
 	controls sync.Map // endpoints whose control channel is listened to
 	closes   atomic.Bool
-	reports  sync.WaitGroup // see reportEach
+	reports  *gate // the reports under way: see report
 	closing  chan struct{}
 	closed   chan struct{} // closed when the first Close is done
 	closeErr error
@@ -119,6 +119,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
+	c.reports = newGate()
 	c.profile = contention.New(cfg.profileRate)
 	if cfg.lossNotices {
 		c.trackers = newTrackers(c)
@@ -217,16 +218,30 @@ func (c *Client) logger() *slog.Logger {
 }
 
 // subscriptionRefused logs that a server refuses subscriptions, or keeps hanging up; a nil err: it accepts them again.
+// While the log blocks, messages are still received.
 func (c *Client) subscriptionRefused(node string, err error) {
-	logger := c.logger()
-	if node != "" {
-		logger = logger.With("node", node)
-	}
-	if err == nil {
-		logger.Info("lockdog: Redis takes the subscription for wake-ups again")
-		return
-	}
-	logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+	c.report(func() {
+		logger := c.logger()
+		if node != "" {
+			logger = logger.With("node", node)
+		}
+		if err == nil {
+			logger.Info("lockdog: Redis takes the subscription for wake-ups again")
+			return
+		}
+		logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+	})
+}
+
+// report calls f, which calls the program's code, in a goroutine of its own. Close waits for it.
+func (c *Client) report(f func()) {
+	counted := c.reports.enter()
+	go func() {
+		if counted {
+			defer c.reports.leave()
+		}
+		c.survive(f)
+	}()
 }
 
 // panicked logs a panic from which the client has recovered: a bug, mostly in a hook of the program's Redis client or

@@ -40,7 +40,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // reportEach calls f for every current grant, and then what f returned, which calls the program's code. If that takes
-// long, reportEach leaves it to c.reports.
+// long, reportEach doesn't wait any more.
 func (c *Client) reportEach(f func(*grant) (report func())) {
 	var all []func()
 	c.grants.each(func(g *grant) {
@@ -50,7 +50,7 @@ func (c *Client) reportEach(f func(*grant) (report func())) {
 	})
 	var reported atomic.Int64
 	done := make(chan struct{})
-	c.reports.Go(func() {
+	c.report(func() {
 		defer close(done)
 		c.reportAll(all, &reported)
 	})
@@ -106,7 +106,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 			n, names, context.Cause(ctx))
 	}
 	c.reportEach((*grant).abandon)
-	within(ctx, c.reports.Wait, c.pubsub.Close, c.trackers.Close, func() {
+	within(ctx, func() { <-c.reports.shut() }, c.pubsub.Close, c.trackers.Close, func() {
 		c.dispatcher.Close() // its last calls may give the cleaner work
 		c.cleaner.Close(ctx)
 		c.backend.CloseStream()
@@ -130,10 +130,8 @@ func (c *Client) awaitReleases(ctx context.Context) {
 			return
 		case <-warn.C:
 			n, names := c.unreleased()
-			c.reports.Go(func() {
-				c.survive(func() {
-					c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
-				})
+			c.report(func() {
+				c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
 			})
 		}
 	}

@@ -94,6 +94,7 @@ func (cl *compositeLease) dropPending() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.size--
+	cl.evaluate() // others may have ended in the meantime
 }
 
 // memberOf returns the member whose Lease is l. mu must be held.
@@ -151,23 +152,25 @@ func (cl *compositeLease) evaluate() {
 		canceled := cl.canceledError()
 		cl.handle.endContext(cl.err)
 		cl.handle.closeEnded()
-		go func(r *record, err error) {
+		r, err := cl.record, cl.err
+		cl.locks[0].c.report(func() {
 			cl.cancelMembers(ReasonContext, err)
 			if r != nil {
 				r.ended(cl, err, canceled)
 			}
-		}(cl.record, cl.err)
+		})
 	case cl.handle.cause == nil && cl.size-cl.canceled < cl.need:
 		c := &CanceledError{cl.name, cl.lastCanceled.Reason, cl.lastCanceled.err}
 		cl.handle.endContext(c)
-		go func(r *record) {
+		r := cl.record
+		cl.locks[0].c.report(func() {
 			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
 				cl.cancelMembers(c.Reason, c.err)
 			}
 			if r != nil {
 				r.canceled(cl, c)
 			}
-		}(cl.record)
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 
@@ -38,4 +39,53 @@ func TestCompositeLeaseJoinsNothingAfterItsEnd(t *testing.T) {
 			t.Errorf("%+v, %v", h, err)
 		}
 	})
+}
+
+// A node that is lost while the votes are counted, and another one whose client closes, are too many together.
+func TestCompositeLeaseEndsIfTooFewAreLeftWhenItIsFormed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openFor(t, redistest.StartFake(t).Client(t))
+		m := c.Multi([]string{"a", "b", "c", "d"}) // as if these were nodes, of which three are needed
+		cl := newCompositeLease(t.Context(), m.locks, m.name, 3, 4)
+		for i := range m.locks[:3] {
+			l, err := m.locks[i].acquire(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Release(t.Context()) }()
+			if g := l.target.(*grant); !cl.add(g, l) {
+				t.Fatal("it has ended before")
+			}
+		}
+		cl.memberEnded(cl.all()[0].Lease, &LostError{Name: "a", Cause: CauseMissing})
+		if cl.handle.Err() != nil {
+			t.Fatal("three of four are enough")
+		}
+		cl.dropPending()
+		if err := cl.handle.Err(); !errors.Is(err, ErrLost) || cl.handle.Context().Err() == nil {
+			t.Errorf("two of three are left of the three that are needed, and it lives: %v", err)
+		}
+		synctest.Wait()
+	})
+}
+
+// A log that blocks doesn't keep the caller, which receives the messages of all channels.
+func TestRefusedSubscriptionIsLoggedByTheWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		unblock := make(chan struct{})
+		c := openFor(t, redistest.StartFake(t).Client(t), WithLogger(slog.New(slog.NewTextHandler(blockedWriter(unblock), nil))))
+		c.subscriptionRefused("", errors.New("refused"))
+		c.subscriptionRefused("", nil)
+		close(unblock)
+	})
+}
+
+// blockedWriter is a writer that blocks until it is closed.
+type blockedWriter chan struct{}
+
+func (w blockedWriter) Write(p []byte) (int, error) {
+	<-w
+	return len(p), nil
 }

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the calls that run in the client, except Lease.Release. After shut, enter reports false.
+// gate counts what runs in the client: its calls, except Lease.Release, or its reports. After shut, enter reports false.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once

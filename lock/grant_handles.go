@@ -226,7 +226,7 @@ func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	l.endContext(err)
 	g.mu.Unlock()
 	if report != nil {
-		go g.client().survive(report)
+		g.client().report(report)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,6 +192,42 @@ func TestCloseReportsEachCancellation(t *testing.T) {
 			t.Errorf("%v cancellations counted, want %d", n, leases)
 		}
 	})
+}
+
+// slowLog is a log whose writes take a while. It panics at a message, if panics is set.
+type slowLog struct {
+	slog.Handler
+	panics string
+}
+
+func (h slowLog) Handle(ctx context.Context, r slog.Record) error {
+	time.Sleep(50 * time.Millisecond)
+	if h.panics != "" && strings.Contains(r.Message, h.panics) {
+		panic("broken log")
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// Close waits for what is reported of a Multi as a whole, as of any lease; and a log that panics is survived there, too.
+func TestCloseWaitsForTheReportsOfAMulti(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []string{"", telemetry.LogLost.Message} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, s := redistest.StartFake(t), newScope(t)
+			c := s.open(t, srv.Client(t), lock.WithLogger(slog.New(slowLog{slog.NewJSONHandler(s, nil), panics})))
+			l := try(t, c.Multi(both))
+			del(t, srv, "a")
+			await(t, "Ended", l.Ended())
+			must(t, "Close", c.Close(t.Context()))
+			mustMatch(t, l.Err(), lock.ErrLost)
+			if n := len(s.records(t, telemetry.LogLost)); n == 0 && panics == "" {
+				t.Error("Close has returned, and the loss isn't logged")
+			}
+			if n := s.sum(t, telemetry.MetricLosses); n != 1 {
+				t.Errorf("%v losses are counted", n)
+			}
+		})
+	}
 }
 
 // After a loss by the clock Redis may hold the entry yet: the client gives it back, if it can.

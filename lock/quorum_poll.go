@@ -115,9 +115,6 @@ func (t *quorumTry) ask(i int) {
 	ctx, cancel := t.limited(i)
 	defer cancel()
 	v.acquireReply, v.err = lk.attempt(ctx, a, v.claim, &acquireParams{})
-	if errors.Is(v.err, errNodeTimeout) {
-		a.Error(telemetry.ErrorTimeout)
-	}
 	if t.callsCtx.Err() == nil {
 		t.m.q.silent[i].Store(unreached(v.err))
 	}
@@ -240,7 +237,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		t.endNodeAcquire(v)
 	}
 	if slices.Contains(t.pending, true) {
-		go t.admitLateVotes(cl, token)
+		go t.m.c.survive(func() { t.admitLateVotes(cl, token) })
 	}
 	return &cl.handle, nil
 }
