@@ -75,7 +75,7 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 	case held && !wait:
 		return telemetry.AcquireHeld
 	case ctx.Err() != nil:
-		return contextOutcome(ctx)
+		return contextOutcome(ctx, err)
 	case errors.Is(err, ErrClosed):
 		return telemetry.AcquireCanceled
 	case held:
@@ -233,10 +233,8 @@ func (lk *lock) attempt(
 ) (acquireReply, error) {
 	a.Attempt()
 	v, err := lk.acquireWithRetry(ctx, a, claim, params)
-	if errors.Is(err, errNoAnswer) {
-		a.Error(telemetry.ErrorTimeout)
-	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
+		a.Error(telemetry.ErrorOther)
 		claim.undo(ctx)
 		return acquireReply{}, &ReplicasError{
 			Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.replicaWait,
@@ -257,11 +255,14 @@ func (lk *lock) acquireWithRetry(
 	}()
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || leftEarly(ctx, err) {
 			return err
 		}
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
+		if ctx.Err() != nil {
+			return err
+		}
 		// The retries may take a while: show the call as a waiter in Leases.
 		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) {
 			a.WaitStart()
@@ -284,9 +285,19 @@ func attemptFailure(err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// contextOutcome returns the outcome of an acquire that failed because ctx has ended.
-func contextOutcome(ctx context.Context) telemetry.Outcome {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+// leftEarly reports whether a try failed with err only because its caller's ctx has ended. It is false if Redis had
+// failed before, or if a healthy Redis would have answered before: see dispatch.Dispatcher.Do.
+func leftEarly(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && !redisfail.IsUnavailable(err)
+}
+
+// contextOutcome returns the outcome of an acquire that failed with err when ctx ended. If Redis failed, that is the
+// outcome, as it is without a ctx that ends: the caller would have got the lock, or gone on waiting.
+func contextOutcome(ctx context.Context, err error) telemetry.Outcome {
+	switch {
+	case redisfail.IsUnavailable(err):
+		return telemetry.AcquireError
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return telemetry.AcquireTimeout
 	}
 	return telemetry.AcquireCanceled

@@ -100,6 +100,68 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 	}
 }
 
+// While Redis fails, calls fail with an error, however they end: an alert tells that apart from a lock that is held for long. A call of
+// less than 100 ms can't know.
+func TestOutcomeSaysThatRedisFailed(t *testing.T) {
+	t.Parallel()
+	const calls = 6 // one more than an alert wants
+	hangs := func(t *testing.T, srv *redistest.Fake) { srv.Pause(t) }
+	refuses := func(_ *testing.T, srv *redistest.Fake) {
+		srv.SetRefusal(refuseAny([]string{"EVALSHA", "EVAL"}, "LOADING Redis is loading the dataset in memory"))
+	}
+	for name, tt := range map[string]struct {
+		fault   func(*testing.T, *redistest.Fake)
+		after   time.Duration // the caller's ctx ends
+		cancels bool          // by cancel, not by its deadline
+		kind    func(c *lock.Client) lock.Locker
+		outcome string
+		errors  float64
+	}{
+		"it hangs, deadline":             {hangs, time.Second, false, mutexOf, "error", calls},
+		"it hangs, short deadline":       {hangs, 50 * time.Millisecond, false, mutexOf, "timeout", 0},
+		"it hangs, the caller hangs up":  {hangs, time.Second, true, mutexOf, "canceled", 0},
+		"it refuses, deadline":           {refuses, time.Second, false, mutexOf, "error", calls},
+		"it refuses, caller hangs up":    {refuses, time.Second, true, mutexOf, "error", calls},
+		"it hangs, deadline, of a Multi": {hangs, time.Second, false, func(c *lock.Client) lock.Locker { return c.Multi(both) }, "error", calls},
+		"too few replicas": {nil, time.Minute, false, func(c *lock.Client) lock.Locker {
+			return c.Mutex("job", lock.WithReplicas(1, time.Millisecond), lock.WithWait(time.Millisecond))
+		}, "error", calls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, s := redistest.StartFake(t), newScope(t)
+				c := s.open(t, srv.Client(t))
+				free(t, try(t, c.Mutex("warm")))
+				if tt.fault != nil {
+					tt.fault(t, srv)
+				}
+				for range calls {
+					ctx, cancel := context.WithTimeout(t.Context(), tt.after)
+					if tt.cancels {
+						ctx, cancel = context.WithCancel(t.Context())
+						time.AfterFunc(tt.after, cancel)
+					}
+					if _, err := tt.kind(c).Lock(ctx); err == nil {
+						t.Error("granted")
+					}
+					cancel()
+				}
+				if n := s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome="+tt.outcome); n != calls {
+					t.Errorf("of %d calls %v have the outcome %s: %v", calls, n, tt.outcome, s.series(t, telemetry.MetricAcquisitions))
+				}
+				if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=acquire"); n < tt.errors || tt.errors == 0 && n > 0 {
+					t.Errorf("%v errors are counted, want %v: %v", n, tt.errors, s.series(t, telemetry.MetricErrors))
+				}
+				srv.SetRefusal(nil)
+				srv.Resume(t)
+			})
+		})
+	}
+}
+
+func mutexOf(c *lock.Client) lock.Locker { return c.Mutex("job") }
+
 // Every operation is counted once, under one outcome.
 func TestOneOutcomePerOperation(t *testing.T) {
 	t.Parallel()

@@ -1,13 +1,16 @@
 package lock_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/hashslot"
@@ -47,6 +50,44 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 		mustMatch(t, l.Err(), lock.ErrLost)
 		if n := rdb.Exists(t.Context(), "b", "d").Val(); n != 0 {
 			t.Errorf("%d of the others are still held", n)
+		}
+	})
+}
+
+// atAcquire is a span processor that calls a function when the span of an acquire ends.
+type atAcquire func()
+
+func (f atAcquire) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (f atAcquire) OnEnd(s sdktrace.ReadOnlySpan) {
+	if strings.HasPrefix(s.Name(), "acquire") {
+		f()
+	}
+}
+func (f atAcquire) Shutdown(context.Context) error   { return nil }
+func (f atAcquire) ForceFlush(context.Context) error { return nil }
+
+// A ctx that ends when the script has granted all locks, and only some are the Multi's, leaves nothing behind.
+func TestMultiCanceledAsItIsGranted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := open(t, srv.Client(t), lock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(atAcquire(func() {
+			cancel()
+			time.Sleep(time.Millisecond) // until the first lock has noticed
+		})))))
+		l, err := c.Multi([]string{"a", "b", "c", "d"}).Lock(ctx)
+		if err == nil {
+			free(t, l)
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(c.Leases()); n > 0 {
+			t.Errorf("Lock: %v; %d leases are left", err, n)
+		}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if holderOf(srv.Client(t), name) != "" {
+				t.Errorf("Lock: %v; %s is still held", err, name)
+			}
 		}
 	})
 }

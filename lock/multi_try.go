@@ -104,9 +104,6 @@ func (t *multiTry) inOneScript() error {
 		return t.granted(claims, j)
 	}
 	cleanUpAll(claims, false)
-	if errors.Is(err, errNoAnswer) {
-		t.record.acquire.Error(telemetry.ErrorTimeout)
-	}
 	switch {
 	case err == nil:
 		at := t.open[j.at]
@@ -131,6 +128,7 @@ func (t *multiTry) inOneScript() error {
 func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
+		t.record.acquire.Error(telemetry.ErrorOther)
 		var all sync.WaitGroup
 		for _, claim := range claims {
 			all.Go(func() { claim.undo(t.ctx) })
@@ -145,7 +143,11 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 			cleanUpAll(claims[n:], true)
 			return ErrClosed
 		}
-		t.composite.add(g, &g.first)
+		if !t.composite.add(g, &g.first) { // it was canceled, or has ended, in the meantime
+			releaseUnused(t.ctx, &g.first)
+			cleanUpAll(claims[n+1:], true)
+			return context.Cause(t.composite.handle.Context())
+		}
 	}
 	t.open = nil
 	return nil

@@ -28,8 +28,8 @@ func (o *operations) acquireAll(
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {
-		case err == nil || ctx.Err() != nil:
-		case wantsOneByOne(err):
+		case err == nil || leftEarly(ctx, err):
+		case wantsOneByOne(err) && ctx.Err() == nil:
 			refused = err
 			return nil
 		default:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -63,12 +64,12 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 		t.detachCalls()
 		return nil, err
 	}
-	go func() {
+	go t.m.c.survive(func() {
 		for slices.Contains(t.pending, true) {
 			t.acquires[t.drop(<-t.votes)].Fail(outcome, err)
 		}
 		t.detachCalls()
-	}()
+	})
 	return nil, err
 }
 
@@ -121,7 +122,7 @@ func (t *quorumTry) once() (*Lease, error) {
 	case l != nil:
 		return l, nil
 	case t.ctx.Err() != nil:
-		return t.fail(contextOutcome(t.ctx), context.Cause(t.ctx))
+		return t.ended(context.Cause(t.ctx))
 	case r.shut:
 		return t.fail(telemetry.AcquireCanceled, r.err)
 	case r.held != nil:
@@ -142,7 +143,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 			return l, nil
 		}
 		if t.ctx.Err() != nil {
-			return t.fail(contextOutcome(t.ctx), context.Cause(t.ctx))
+			return t.ended(context.Cause(t.ctx))
 		}
 		polled = true
 	}
@@ -185,7 +186,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent(), nil)
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
-			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
+			return t.ended(t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
 		w.noteAnswer(t.nodes, r.held, r.trace, r.err)
@@ -196,12 +197,18 @@ func (t *quorumTry) lock() (*Lease, error) {
 func (t *quorumTry) quit(w *quorumWaiter, r *pollResult, err error) (*Lease, error) {
 	switch {
 	case t.ctx.Err() != nil:
-		return t.fail(contextOutcome(t.ctx), t.stopped(w, r, err))
+		return t.ended(t.stopped(w, r, err))
 	case errors.Is(err, ErrClosed):
 		return t.fail(telemetry.AcquireCanceled, err)
 	}
-	return t.fail(telemetry.AcquireTimeout, t.stopped(w, r, nil))
+	if err = t.stopped(w, r, nil); redisfail.IsUnavailable(err) {
+		return t.fail(telemetry.AcquireError, err)
+	}
+	return t.fail(telemetry.AcquireTimeout, err)
 }
+
+// ended fails with err, as the caller's ctx has ended.
+func (t *quorumTry) ended(err error) (*Lease, error) { return t.fail(contextOutcome(t.ctx, err), err) }
 
 // errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")

@@ -10,9 +10,9 @@ const (
 	AcquireAcquired  Outcome = "acquired"  // a new grant
 	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
 	AcquireHeld      Outcome = "held"      // TryLock: somebody else holds it
-	AcquireTimeout   Outcome = "timeout"   // WithWait, or the deadline of ctx, is over
-	AcquireCanceled  Outcome = "canceled"  // the caller's ctx was canceled, or the client closed
-	AcquireError     Outcome = "error"     // failed: Redis, or a deadlock
+	AcquireTimeout   Outcome = "timeout"   // WithWait, or the deadline of ctx, is over, and Redis had not failed
+	AcquireCanceled  Outcome = "canceled"  // the caller's ctx was canceled, likewise, or the client closed
+	AcquireError     Outcome = "error"     // failed: Redis (also if ctx then ended), a deadlock, or a forbidden reentry
 )
 
 // The outcomes of one attempt to renew one lease.

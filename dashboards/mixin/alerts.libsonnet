@@ -256,17 +256,17 @@ local groups = [
     rules: [
       {
         comment:: |||
-          Most calls fail, and so do calls to Redis: without these they wait for somebody who holds the lock, as followers
-          of a leader do for days. A call whose ctx ends while Redis is away counts as a timeout.
+          Most calls fail with an error, and calls to Redis fail: without these the error is the program's own, such as a
+          deadlock. A timeout is no error: somebody else holds the lock, as a leader does for days.
         |||,
         alert: 'LockdogAcquireFailing',
         expr: |||
-          group_job:lockdog_acquisitions_failed:rate5m
+          sum by (%(by), lockdog_group) (rate(lockdog_acquisitions_total{lockdog_outcome="error", %(selector)}[5m]))
             / sum by (%(by), lockdog_group) (
               rate(lockdog_acquisitions_total{lockdog_outcome=~"acquired|held|timeout|error", %(selector)}[5m])
             ) > %(acquireFailingRatio)
           and
-          300 * group_job:lockdog_acquisitions_failed:rate5m > %(acquisitionsFailed)
+          sum by (%(by), lockdog_group) (increase(lockdog_acquisitions_total{lockdog_outcome="error", %(selector)}[5m])) > %(acquisitionsFailed)
           and on (%(by))
           sum by (%(by)) (increase(lockdog_errors_total{lockdog_operation="acquire", %(selector)}[5m])) > 5
         |||,
@@ -300,7 +300,8 @@ local groups = [
           description: |||
             {{ $value | humanizePercentage }} of the calls for a lock of group {{ $labels.lockdog_group }} in {{ $labels.job }} timed
             out or failed in the last 5 minutes. First tell the two apart: lockdog_acquisitions_total by lockdog_outcome.
-            timeout is contention or a holder that hangs; error is Redis.
+            timeout is contention or a holder that hangs; error is Redis or, if lockdog_errors_total shows no failed
+            calls to it, the program: a deadlock, or a lock that is taken again while it is held.
           |||,
         },
       },
@@ -326,9 +327,7 @@ local groups = [
       {
         alert: 'LockdogZombieCut',
         expr: |||
-          sum by (%(by), lockdog_group, lockdog_reason) (
-            increase(lockdog_cancellations_total{lockdog_reason=~"max_hold|heartbeat", %(selector)}[5m])
-          ) > 0
+          group_job:lockdog_cancellations:increase5m{lockdog_reason=~"max_hold|heartbeat"} > 0
         |||,
         labels: { severity: 'warning' },
         dashboard:: 'lockdog-overview',
@@ -440,7 +439,7 @@ local groups = [
       },
       {
         alert: 'LockdogHolderVanished',
-        expr: 'sum by (%(by), lockdog_group) (increase(lockdog_takeovers_total{lockdog_reason="expired", %(selector)}[5m])) > 0',
+        expr: 'sum without (lockdog_reason) (group_job:lockdog_takeovers:increase5m{lockdog_reason="expired"}) > 0',
         labels: { severity: 'warning' },
         dashboard:: 'lockdog-overview',
         annotations: {

@@ -70,6 +70,17 @@ local groups = [
       },
       {
         comment:: |||
+          Locks that were had because their holder vanished, and holders that were cut off, counted likewise.
+        |||,
+        record: 'group_job:lockdog_takeovers:increase5m',
+        expr: risenIn5m('lockdog_takeovers_total', ', lockdog_reason'),
+      },
+      {
+        record: 'group_job:lockdog_cancellations:increase5m',
+        expr: risenIn5m('lockdog_cancellations_total', ', lockdog_reason'),
+      },
+      {
+        comment:: |||
           Releases. Failed are those that Redis gave no answer to.
         |||,
         record: 'group_job:lockdog_releases:rate5m',
