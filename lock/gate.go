@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the calls that run in the client, except Lease.Release. After shut, enter reports false.
+// gate counts the calls that run in the client, except Lease.Release. After shut, enter reports false, and the call
+// must not run. Two calls run even then, uncounted: UnleasedSemaphore.Release and Latch.CountDown.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once
