@@ -52,7 +52,7 @@ type ContentionStack struct {
 	// because nobody knows when they began to wait.
 	Hold time.Duration
 
-	Waiting, Held int64 // now; Held also if nobody waits
+	Waiting, Held int64 // how many wait, or hold, now; Held includes holds for which nobody waits
 }
 
 // ContentionName is what happened to the locks with one name in about the last minute.
@@ -74,8 +74,8 @@ type ContentionName struct {
 	// Waited is the sum of this client's waits for the lock. LongestWait is the longest recorded, even beyond Window.
 	Waited, LongestWait time.Duration
 
-	// HeldBy is a stack whose holds made others wait, AwaitedBy a stack that waited. Stacks that do so now come first,
-	// then usually the one with the most time. nil: none is known.
+	// HeldBy is a stack whose holds made others wait, AwaitedBy a stack that waited. A stack that does so now is chosen
+	// first; otherwise it is usually the one with the most time. nil: none is known.
 	HeldBy, AwaitedBy []runtime.Frame
 }
 

@@ -83,7 +83,7 @@ func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 }
 
 // setDeadlock makes a waiter report a deadlock, unless the waiter has left. If the waiter has to end a deadlock that it
-// hasn't reported yet, that one isn't replaced: no other wait would end it.
+// hasn't reported yet, that deadlock isn't replaced: no other wait would end it.
 func (ws *waitQueues) setDeadlock(w *waiter, d *foundDeadlock) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -210,7 +210,8 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
-// keepUntil returns until when a release keeps the lock taken (WithMinHold); zero, or over: the release frees it.
+// keepUntil returns until when a release keeps the lock taken (WithMinHold); zero, or in the past: the release frees
+// it.
 func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}
