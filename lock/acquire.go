@@ -13,21 +13,21 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// acquireParams say what a call of Lock or TryLock asks for.
+// acquireParams say what a call asks for that takes a lock or permits, or waits for a latch.
 type acquireParams struct {
-	mayWait      bool               // it is Lock, not TryLock
+	mayWait      bool               // it is Lock, not TryLock; always false at a node of a Quorum
 	waitDeadline time.Time          // of Lock; zero: there is none, or acquireOrWait sets it by WithWait
 	tryDeadline  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
 	writer       string             // of a reader: the owner of the write lease that its ctx carries
 	permits      int                // of an UnleasedSemaphore
-	composite    *compositeLease    // the lease that will have this one as a member, nil for most
+	composite    *compositeLease    // of a Multi that takes its names one by one; nil for most
 	sample       *contention.Sample // of the call, nil for most
 
 	// These change from attempt to attempt:
-	placeTTL time.Duration  // how long Redis's queue keeps its place until it asks again; 0: it takes none
-	waited   time.Duration  // since it joined the queue in this client
+	placeTTL time.Duration  // how long Redis's queue keeps the waiter's place until the waiter asks again; 0: no place
+	waited   time.Duration  // since the waiter joined the queue in this client
 	entries  script.Entries // how the wait set changes: see package waitset
-	waiter   *waiter        // the waiter that asks; nil: a TryLock, or the first attempt of a Lock
+	waiter   *waiter        // the waiter that asks; nil: a TryLock, the first attempt of a Lock, or a Quorum's attempt
 }
 
 // callContext returns the ctx of the calls to Redis. It ends with ctx, or lastAnswer after waitDeadline.
@@ -46,7 +46,7 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 	return max(min(lease, time.Until(p.tryDeadline)), 0)
 }
 
-// acquire implements Lock (wait is true) and TryLock.
+// acquire implements Lock (wait is true) and TryLock, except those of a Multi and of a Quorum.
 func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err := lk.takeable(ctx); err != nil {
 		return nil, err
@@ -116,8 +116,9 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	return nil, ErrClosed
 }
 
-// acquireOrWait asks Redis for the lock. If wait is true, it waits behind the waiters of this client, while the lock is
-// held, and while Redis temporarily refuses the call. It returns the claim that was granted.
+// acquireOrWait asks Redis for the lock. If wait is true, it waits: behind earlier waiters of this client, while the
+// lock is held, and while Redis temporarily refuses the call. A wait that has begun goes on for about one lease also if
+// calls fail in another way that may end by itself. It returns the claim that was granted.
 func (lk *lock) acquireOrWait(
 	ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams,
 ) (*claim, acquireReply, error) {
@@ -128,7 +129,7 @@ func (lk *lock) acquireOrWait(
 	case !wait && params.tryDeadline.IsZero():
 		params.tryDeadline = lk.tryDeadline()
 	}
-	if wait && lk.kind.queuePerWaiter { // FairMutex: others may be ahead, so keep our place in Redis's queue
+	if wait && lk.kind.queuePerWaiter { // FairMutex: others may be ahead, so take a place in Redis's queue
 		params.placeTTL = lk.placeTTL(params.waitDeadline)
 	}
 	callCtx, done := params.callContext(ctx)
@@ -157,7 +158,7 @@ func (lk *lock) settled(claim *claim, params *acquireParams, v acquireReply, err
 		return claim, v, nil
 	}
 	switch {
-	case claim.hadLostReply(): // a lost request may have taken the lock, or still take it
+	case claim.hadLostReply(): // a request without a reply may have taken the lock, or still take it
 		claim.cleanUp()
 	case err != nil && params.placeTTL > 0: // the claim may have a place in Redis's queue
 		claim.cleanUpRefused()

@@ -9,13 +9,13 @@ import (
 )
 
 // claim is one owner's request for a lock or, with an update, for the change of a counter. All calls that make the
-// request for this owner share the claim.
+// request for this owner share the claim, except those of the cleanup, which has a copy.
 type claim struct {
 	lock        *lock
 	owner       string
 	traceparent string
-	lateWrite   atomic.Pointer[time.Time] // until when a call without a reply may take the lock; nil: none may
-	waitEntry   atomic.Pointer[string]    // its entry that the wait set may have; nil: none
+	lateWrite   atomic.Pointer[time.Time] // see noteLateWrite; nil: it noted no call
+	waitEntry   atomic.Pointer[string]    // the claim's entry that the wait set may have; nil: it has none
 	update      *counterUpdate            // the change of a counter, instead of the request for a lock; nil for most
 }
 
@@ -28,8 +28,9 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return cl
 }
 
-// noteLateWrite notes that a call whose reply was lost may take the lock for the claim, or make its update, at any time
-// up to until. The call may be a release that hands the lock over to the claim. It is safe for concurrent use.
+// noteLateWrite notes that a call whose reply was lost, or can't be read, may take the lock for the claim, or make its
+// update, until the given time. Of several such times the latest counts. A zero time is ignored. The call may be a
+// release that hands the lock over to the claim. It is safe for concurrent use.
 func (cl *claim) noteLateWrite(until time.Time) {
 	for {
 		old := cl.lateWrite.Load()
@@ -39,8 +40,9 @@ func (cl *claim) noteLateWrite(until time.Time) {
 	}
 }
 
-// lateWriteUntil returns the time after which no delayed call can take the lock for the claim, provided that the
-// server's clock was known when the call was sent (dispatch.Clock). It is zero if noteLateWrite noted no call.
+// lateWriteUntil returns the time after which no delayed call can take the lock for the claim, or make its update,
+// provided that the server's clock was known when the call was sent (dispatch.Clock). It is zero if noteLateWrite noted
+// no call.
 func (cl *claim) lateWriteUntil() time.Time {
 	if until := cl.lateWrite.Load(); until != nil {
 		return *until

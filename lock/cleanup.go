@@ -13,13 +13,14 @@ import (
 // How to remove what a claim may have left in Redis.
 
 // cleanUp schedules the removal of what the claim may have left: now, and again after lateWriteUntil if that is ahead.
+// If the claim has an update, the update is repeated instead.
 func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
 
 // undo releases a grant that nobody will get. It waits for Redis until ctx ends, and for a second at most
-// (cleanup.Timeout). If the release fails, or a delayed call of the claim may still take the lock, cleanUp goes on in
-// the background.
+// (cleanup.Timeout). If the release fails, or if the claim had a call without a reply, cleanUp goes on in the
+// background.
 func (cl *claim) undo(ctx context.Context) { cl.undoWithin(telemetry.Untraced(ctx), cleanup.Timeout) }
 
 // undoWithin is undo with another timeout, and traced.
@@ -29,13 +30,14 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// releaseAgainAfter releases the claim's lock after a pause. That gives the lock back if it was granted to the claim in
-// the meantime. If the lock is free then, the release wakes all waiters.
+// releaseAgainAfter schedules a release of the claim's lock after a pause. The release gives the lock back if it was
+// granted to the claim in the meantime. If the lock is free then, the release wakes all waiters.
 func (cl *claim) releaseAgainAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
 
-// cleanUpRefused removes what a failed call may have left. It gives up if Redis refuses the removal for good.
+// cleanUpRefused schedules the removal of what a failed call may have left. It gives up if Redis refuses the removal
+// for good.
 func (cl *claim) cleanUpRefused() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
 }

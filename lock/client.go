@@ -30,7 +30,7 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// A goroutine that needs several mutexes locks them in this order:
+// A goroutine that needs several of these mutexes locks them in this order:
 //
 //	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → cleanup.queue.mu
 //	pubsub.Mux.mu → waitQueues.mu → dispatch.Dispatcher.mu
@@ -76,8 +76,8 @@ type Client struct {
 }
 
 // New returns a client that takes locks through rdb: a *redis.Client (also of NewFailoverClient), a
-// *redis.ClusterClient or a *redis.Ring. It does no I/O. An error that matches ErrInvalid says which option, or which
-// setting of rdb, isn't allowed. Any other error comes from the MeterProvider.
+// *redis.ClusterClient or a *redis.Ring. It does no I/O. An error that matches ErrInvalid says which option isn't
+// allowed, or what is wrong with rdb or its settings. Any other error comes from the MeterProvider.
 //
 // The program still owns rdb, and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
@@ -184,7 +184,7 @@ func (c *clientConfig) check() error {
 	return nil
 }
 
-// notInClientID reports whether a rune may not be in a client's id.
+// notInClientID reports whether r is forbidden in a client's id.
 func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 
 func (c *Client) isClosing() bool {
@@ -251,7 +251,7 @@ func (c *Client) panicked(v any, stack []byte) {
 	c.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
 }
 
-// survive calls a function of the program's, and logs a panic in it.
+// survive calls f, which calls the program's code, and logs a panic in it.
 func (c *Client) survive(f func()) {
 	defer func() {
 		if v := recover(); v != nil {

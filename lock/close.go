@@ -10,14 +10,16 @@ import (
 )
 
 // Close ends the client. It refuses new locks, waiters fail with ErrClosed, and every live Lease.Context ends with a
-// cause that matches ErrClosed. Waiters and leases of a Quorum go on while enough of its clients are open. Then Close
-// waits for holders to stop and release, until ctx ends, and keeps renewing their leases. Locks that aren't released
-// when ctx ends expire in Redis. The error of Close counts them, but not those whose Release returned an error.
+// cause that matches ErrClosed. Waiters for a Quorum go on while a majority of its clients is open. A lease of a Quorum
+// goes on while clients that are open hold it at a majority of the nodes. Then Close waits for holders to stop and
+// release, until ctx ends, and keeps renewing their leases. Locks that aren't released when ctx ends expire in Redis.
+// The error of Close counts them, but not those whose Release returned an error.
 //
 // Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
 // the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, each removal is
 // tried once, soon after Close. After a removal has failed, the others at its server are dropped. No goroutine of the
-// client outlives Close by more than twice the ReadTimeout, unless the logger or a span processor doesn't return.
+// client outlives Close by more than twice the ReadTimeout, unless code of the program doesn't return: the logger, a
+// span processor, or a hook of the Redis client.
 //
 // Later calls wait for the first one and return its error. Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
@@ -39,8 +41,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.closeErr
 }
 
-// reportEach calls f for every current grant, and then what f returned, which calls the program's code. If that takes
-// long, reportEach doesn't wait any more.
+// reportEach calls f for every current grant, and then what f returned, which calls the program's code. If one of these
+// calls takes long, reportEach returns, and a goroutine that c.reports counts goes on with them.
 func (c *Client) reportEach(f func(*grant) (report func())) {
 	var all []func()
 	c.grants.each(func(g *grant) {
@@ -117,7 +119,8 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.rec.Close()
 }
 
-// awaitReleases waits until no lock is held any more, or ctx ends. After DefaultLease it logs, once, what it waits for.
+// awaitReleases waits until all grants have ended, and their ends were reported, or until ctx ends. After DefaultLease
+// it logs, once, what it waits for.
 func (c *Client) awaitReleases(ctx context.Context) {
 	drained := c.grants.drained()
 	warn := time.NewTimer(DefaultLease)
@@ -155,8 +158,8 @@ func (c *Client) unreleased() (n int, names string) {
 	return n, names
 }
 
-// within calls the functions, which stop parts of the client, at the same time. It waits for them until ctx ends,
-// because calls in flight may take as long as ReadTimeout.
+// within calls the functions, which stop parts of the client, at the same time. It waits for them, but no longer than
+// until ctx ends: their calls in flight may take as long as ReadTimeout.
 func within(ctx context.Context, stop ...func()) {
 	var parts sync.WaitGroup
 	for _, f := range stop {

@@ -28,7 +28,7 @@ type compositeLease struct {
 	canceled     int            // members that are canceled or have ended
 	ended        int            // members that have ended
 	lost         memberErrors   // the losses of members, each with its node
-	lastLost     *LostError     // the last one of these, without the node
+	lastLost     *LostError     // the last of these losses, without the node
 	lastCanceled *CanceledError // the last cancellation of a member
 	released     bool
 	err          error           // how the composite ended; nil: it lives, or was released without a loss
@@ -181,7 +181,7 @@ func (cl *compositeLease) canceledError() *CanceledError {
 	return c
 }
 
-// setRecord makes the composite report its end to r. If it has been canceled or has ended, it reports that now.
+// setRecord makes the composite report its cancellation and its end to r. What has already happened is reported now.
 func (cl *compositeLease) setRecord(r *record) {
 	cl.mu.Lock()
 	cl.record = r
@@ -250,8 +250,8 @@ func (cl *compositeLease) heartbeat() {
 // deadline returns the time until which at least need members are trusted; zero: the composite has fewer.
 func (cl *compositeLease) deadline() time.Time { return cl.needed((*member).Deadline) }
 
-// needed returns the latest time that need members have reached, where at returns the time of a member; zero: the
-// composite has fewer.
+// needed returns the latest time t for which at(m) is t or later for at least cl.need members m; zero: the composite
+// has fewer members. Members that have ended count only if the others are fewer than need.
 func (cl *compositeLease) needed(at func(*member) time.Time) time.Time {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

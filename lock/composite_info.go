@@ -64,7 +64,7 @@ func (all composites) of(cl *compositeLease) *CompositeInfo {
 }
 
 // addWaiter sets info.Composite to the composite that a waiter waits for, if any. The info of a Multi's waiter also
-// goes into the composite. That of a Quorum's is replaced by what the composite knows of its node.
+// goes into the composite. The info of a Quorum's waiter is replaced by what the composite knows of the waiter's node.
 func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	if w.quorum != nil {
 		c := all[w.quorum.id]
@@ -90,7 +90,8 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	info.Composite = c
 }
 
-// composite returns the composite of the oldest unreleased handle, or of the first one if all were released; nil: none.
+// composite returns the composite of the oldest unreleased handle, or of the first handle if all were released; nil:
+// there is none.
 func (g *grant) composite() *compositeLease {
 	g.mu.Lock()
 	defer g.mu.Unlock()

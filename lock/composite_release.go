@@ -82,11 +82,11 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 	return nil
 }
 
-// releaseMembers ends the handle of each member. Then it releases, in Redis, the grants that have no handle left. It
-// returns the error of each member.
+// releaseMembers ends the handle of each member. Then it releases, in Redis, the grants that have no handle left and
+// haven't ended. It returns the error of each member.
 func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
-	var held []int // indexes of members whose grant has no other handle
+	var held []int // indexes of members whose grant has no other handle, and hasn't ended
 	for i, m := range members {
 		var last bool
 		if last, errs[i] = m.g.dropHandle(m.Lease); last {
@@ -109,7 +109,8 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 
 // releaseAtNodes releases the held members. It returns when a majority is released, when all calls have ended, or when
 // the caller's ctx ends, unless that had ended before. After a majority is released, the other calls go on for
-// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed.
+// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed, unless WithMinHold keeps
+// the lock taken.
 func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
@@ -150,7 +151,8 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 	}()
 }
 
-// releaseInOneScript releases the held members by one script. It reports false, without a call, if that isn't possible.
+// releaseInOneScript releases the held members by one script. It reports false, without a call, if that isn't possible,
+// or if waiters of this client wait for one of the locks.
 func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
 	c := first.client()

@@ -52,7 +52,7 @@ type ContentionStack struct {
 	// because nobody knows when they began to wait.
 	Hold time.Duration
 
-	Waiting, Held int64 // now; Held also if nobody waits
+	Waiting, Held int64 // how many wait, or hold, now; Held includes holds for which nobody waits
 }
 
 // ContentionName is what happened to the locks with one name in about the last minute.
@@ -66,16 +66,16 @@ type ContentionName struct {
 	// Utilization is the share of Window in which this client held the lock, 0 to 1. For a semaphore and for readers it
 	// is the average number of holders.
 	//
-	// It is the estimated time held / Window, cut off at 1 except for a semaphore and for readers. So with a Rate above
-	// 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold that
-	// lasts for the whole Window is recorded in 1 of 10 cases (fewer if there are many acquires), and shown as 1
-	// instead of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
+	// It is the estimated time held / Window (1 s at least), cut off at 1 except for a semaphore and for readers. So
+	// with a Rate above 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of
+	// 10, one hold that lasts for the whole Window is recorded in 1 of 10 cases (fewer if there are many acquires), and
+	// shown as 1 instead of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
 	Utilization float64
 	// Waited is the sum of this client's waits for the lock. LongestWait is the longest recorded, even beyond Window.
 	Waited, LongestWait time.Duration
 
-	// HeldBy is a stack whose holds made others wait, AwaitedBy a stack that waited. Stacks that do so now come first,
-	// then usually the one with the most time. nil: none is known.
+	// HeldBy is a stack whose holds made others wait, AwaitedBy a stack that waited. A stack that does so now is chosen
+	// first; otherwise it is usually the one with the most time. nil: none is known.
 	HeldBy, AwaitedBy []runtime.Frame
 }
 

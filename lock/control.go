@@ -10,7 +10,8 @@ import (
 // controlPrefix begins the name of a client's control channel, after the key prefix. See controller for the messages.
 const controlPrefix = "lockdog:control:"
 
-// watchControl listens on the control channel at the server where key lives: ForceUnlock of a lock publishes there.
+// watchControl listens on the client's control channel where a ForceUnlock of the lock with that key is heard: at the
+// key's server or, in a Cluster whose nodes pass messages on, at any node.
 func (c *Client) watchControl(key string) {
 	at := c.backend.Control(key)
 	if _, ok := c.controls.Load(at); ok {
@@ -21,17 +22,17 @@ func (c *Client) watchControl(key string) {
 	}
 }
 
-// watchElsewhere is called when the server of a control channel is gone. It calls watchControl for all locks that are
-// held, because some of them now live on other servers.
+// watchElsewhere is called when the Cluster's node on which the client listened on its control channel is gone. It
+// calls watchControl for all locks that are held, which then listens on other nodes.
 func (c *Client) watchElsewhere(gone backend.Endpoint) {
 	c.controls.Delete(gone)
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
 }
 
 // controller listens to a control channel. A message is deadlock.Notification, or the owner of a lock that was taken
-// away. After the owner it may name the client that took the lock away. The message isn't believed: the watchdog checks
-// the lease by a renewal, unless the lease isn't renewed. If the lock is gone and a client was named, the cause of the
-// loss is CauseForced.
+// away. After the owner it may name the client that took the lock away. A message with an owner isn't believed: the
+// watchdog checks the lease by a renewal, unless the lease isn't renewed. If the lock turns out to be missing or taken,
+// and a client was named, the cause of the loss is CauseForced.
 type controller struct{ c *Client }
 
 // forcedBy is between the owner and the client that took the lock away, as in forced.lua.

@@ -22,7 +22,7 @@ type DeadlockWait struct {
 	Name       string    // of the lock that it waits for
 	Owner      string    // for which the lock is requested
 	ClientID   string    // of the client that waits, see WithClientID
-	HoldsName  string    // that the previous wait waits for: this wait's ctx carries a lease of it, or its Multi has it
+	HoldsName  string    // of the lock that the previous wait waits for: this wait's ctx or Multi has a lease of it
 	HoldsOwner string    // of that lease
 	TraceID    string    // of the acquire, "" if it isn't sampled, or with WithoutHolderLinks
 	Since      time.Time // when it began to wait, by the clock of its client
@@ -83,7 +83,7 @@ func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 }
 
 // setDeadlock makes a waiter report a deadlock, unless the waiter has left. If the waiter has to end a deadlock that it
-// hasn't reported yet, that one isn't replaced: no other wait would end it.
+// hasn't reported yet, that deadlock isn't replaced: no other wait would end it.
 func (ws *waitQueues) setDeadlock(w *waiter, d *foundDeadlock) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

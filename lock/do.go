@@ -11,8 +11,9 @@ var (
 	errNoLock = fmt.Errorf("%w: Do(ctx, nil, fn): it needs a lock to run it under", ErrInvalid)
 )
 
-// Do runs fn under a lock, with the lease's Context, and releases the lock. It returns fn's result and error. If fn
-// panics, the panic continues after the release.
+// Do runs fn under a lock, with the lease's Context, and releases the lock. It returns fn's result and error. If the
+// lock can't be taken, it returns the error of Lock and doesn't call fn. If fn panics, the panic continues after the
+// release.
 //
 // If the lease was lost, the error matches ErrLost, also when fn returned nil: another holder may have worked at the
 // same time, and only tokens protect from that. If fn returned nil and Redis didn't confirm the release, it matches
@@ -25,7 +26,7 @@ func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (
 	return run(ctx, l, Locker.Lock, fn)
 }
 
-// TryDo is Do if the lock is free. If it isn't, TryDo doesn't wait: it returns the error of TryLock, such as a
+// TryDo is Do if TryLock can take the lock. If not, TryDo doesn't wait: it returns the error of TryLock, such as a
 // *HeldError, and doesn't call fn.
 func TryDo[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
 	return run(ctx, l, Locker.TryLock, fn)

@@ -9,14 +9,14 @@
 //
 // A [Mutex] is a description: a name with options. Make it for every use, or share it. An acquire returns a [Lease],
 // the handle of one grant. Unless it has [WithFixedLease], the client's watchdog renews it each time a third of the
-// lease has passed. If the holder dies, the lock is free one lease later.
+// lease has passed. If the holder dies, the lock is free one lease later (with [WithTakeoverDelay], that delay later).
 //
 // The other kinds are [FairMutex], [RWMutex], semaphores, [Latch], [Multi] and [Quorum]. Use a name for one kind only.
 //
 // # Guarantees
 //
 //   - Leases of two grants of one exclusive lock never have live (not ended) Contexts at the same time, while Redis
-//     loses no write and no clock steps.
+//     loses no write, no clock steps and nobody calls ForceUnlock.
 //   - [Lease.Context] ends at the lease's deadline at the latest, also while Redis doesn't answer. Its cause says why.
 //   - [Lease.Release] works on a ctx that has ended. The last Release stops the renewal first. Whatever it returns, the
 //     lock is free one lease later (with [WithMinHold], when that is over, if later; with [WithTakeoverDelay], that
@@ -41,7 +41,8 @@
 // The lease follows the ctx given to Lock, as a transaction follows the ctx of [database/sql.DB.BeginTx]. To bound only
 // the wait, use [WithWait]; to follow another ctx, [WithLifetime]. A held lease has a live Context. If ctx,
 // [WithMaxHold], [WithHeartbeat] or Close ends the permission to work, the lease is canceled: its Context has ended,
-// and the rest of the lease is time to stop and release. Released and lost are final.
+// and the rest of the lease is time to stop and release. A lease that was released, was lost, or was given up by Close
+// has ended for good.
 //
 // # Waiting
 //

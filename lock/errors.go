@@ -12,7 +12,8 @@ import (
 
 // The errors to check for with errors.Is. Those with details have types of their own.
 var (
-	ErrHeld     = errors.New("lockdog: lock is held")            // another has it, or a latch is closed; see HeldError
+	// ErrHeld: the lock is held, another waiter is next, no permit is left, or the latch is closed. See HeldError.
+	ErrHeld     = errors.New("lockdog: lock is held")
 	ErrLost     = errors.New("lockdog: lease lost")              // the lock was lost before its release; see LostError
 	ErrReleased = errors.New("lockdog: lease has been released") // Release was called before
 	ErrClosed   = redisfail.ErrClosed                            // Client.Close was called
@@ -21,8 +22,8 @@ var (
 
 	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, busy, full or read-only, has too few
 	// replicas, is part of an incomplete cluster, or refuses the client's credentials; or the Redis client had no free
-	// connection, or its Limiter denied the call. A service answers with 503. The error wraps what Redis said or what
-	// failed on the way, unless it is a *ReplicasError.
+	// connection, or its Limiter denied the call. An HTTP server answers its request with status 503. The error wraps
+	// what Redis said or what failed on the way, unless it is a *ReplicasError.
 	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
 	// ErrUnconfirmed is returned by Do and TryDo: fn succeeded, but Redis didn't confirm the release. Don't repeat the
 	// work. The lock is free one lease later at the latest; WithMinHold and WithTakeoverDelay may keep it for longer.
@@ -64,7 +65,8 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
-// errReentry is the error of a call whose ctx carries a lease of the lock that the call may not join.
+// errReentry is the error of a call whose ctx carries a lease of the lock, which the call must not join or, of a
+// Quorum's lock, can join at too few nodes only.
 var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)
 
 // errUpgrade is the error of a reader that asks for the write lock. The reader would wait for itself.
@@ -73,9 +75,12 @@ var errUpgrade = fmt.Errorf("%w: lock is held by this very ctx, for reading, and
 
 // HeldError says who holds a lock that could not be taken. It matches ErrHeld.
 type HeldError struct {
-	Name      string        // of the lock
-	Owner     string        // the holder's owner, "" if it isn't known
-	Remaining time.Duration // the rest of its lease when last seen, takeover delay included; negative: no expiry
+	Name  string // of the lock
+	Owner string // the holder's owner, or a waiting writer's; "": unknown, or nobody holds the lock
+	// Remaining is the rest of the holder's lease when last seen, takeover delay included; negative: no expiry. For a
+	// semaphore it is that of the lease that ends first. If only another waiter is in the way (FairMutex, RWMutex), it
+	// is how long that waiter's place is kept.
+	Remaining time.Duration
 
 	refusal string // replaces the text about a holder, see kind.refuses
 	local   bool   // the holder is the client that asked
@@ -151,7 +156,7 @@ func (e forcedError) Error() string { return fmt.Sprintf("ForceUnlock by %q", st
 
 // Unwrap returns the reason, nil if there is no more to say than Cause: the last error of a renewal, an error that
 // names the client of a ForceUnlock, the *CanceledError of a lease that ran out because canceled leases aren't renewed,
-// or the losses of a Multi's or Quorum's members.
+// the last loss of a Multi's member, or all losses of a Quorum's members.
 func (e *LostError) Unwrap() error { return e.err }
 
 // Reason says why a lease was canceled: its holder lost the permission to work before it released.
@@ -159,7 +164,7 @@ type Reason = telemetry.CancelReason
 
 // The reasons of a cancellation.
 const (
-	ReasonContext   = telemetry.CancelContext   // the ctx that the lease follows, or a member's Multi or Quorum, ended
+	ReasonContext   = telemetry.CancelContext   // the ctx that the lease follows ended, or its Multi or Quorum did
 	ReasonMaxHold   = telemetry.CancelMaxHold   // it was held for longer than WithMaxHold allows
 	ReasonHeartbeat = telemetry.CancelHeartbeat // Lease.Heartbeat wasn't called for as long as WithHeartbeat allows
 	ReasonClosed    = telemetry.CancelClosed    // the client was closed
@@ -227,7 +232,8 @@ func (e *ReplicasError) Error() string {
 // Is makes the error match ErrUnavailable.
 func (e *ReplicasError) Is(target error) bool { return target == ErrUnavailable }
 
-// waitError is the error of a wait that ended with its ctx: another holder had the lock, and cause is the cause of ctx.
+// waitError is the error of a wait that ended with its ctx. held says why the lock couldn't be taken, cause is the
+// cause of ctx.
 type waitError struct {
 	held  *HeldError
 	cause error

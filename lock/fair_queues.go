@@ -6,8 +6,8 @@ import (
 )
 
 // fairQueues are the queues of this client's FairMutex waiters, by the lock's key, the oldest first. Each queue has one
-// waiter. When a lock of any kind is released or lost in this process, the queues of its key are looked up here.
-// waitQueues.mu guards everything except n.
+// waiter. A release or a loss of any kind of lock in this client, and its ForceUnlock, look up the first queue of the
+// lock's key here, unless the lock was handed over. waitQueues.mu guards everything except n.
 type fairQueues struct {
 	byKey map[string]*list.List // of *waitQueue
 	n     atomic.Int64          // the number of queues. Mostly it is 0: then wakeUnsubscribedFair doesn't lock mu
@@ -49,8 +49,8 @@ func (f *fairQueues) first(key string) *waitQueue {
 	return queues.Front().Value.(*waitQueue)
 }
 
-// wakeUnsubscribedFair makes this client's first waiter for a FairMutex ask for a lock that was released, unless its
-// subscription works. Then a message wakes it when it is the next in Redis's queue.
+// wakeUnsubscribedFair makes this client's first waiter for a FairMutex ask for a lock that was released, unless the
+// waiter's subscription works. If it works, a message wakes the waiter when it is the next in Redis's queue.
 func (ws *waitQueues) wakeUnsubscribedFair(key string) {
 	if ws.fair.n.Load() == 0 {
 		return

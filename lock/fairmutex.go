@@ -21,8 +21,8 @@ var fairKind = &kind{
 // Every waiter has a place in Redis's queue. It keeps the place by asking again every third of its lease. A waiter that
 // gives up leaves its place at once. The place of a waiter that died is free when it hasn't asked for one lease (30 s
 // unless WithLease or WithFixedLease say otherwise), or for the rest of its WithWait if that is shorter. Until then the
-// lock may be free and still wait for it. Places expire by Redis's clock. Of the waiters in the queue, a release wakes
-// only the next one.
+// lock may be free, but nobody else in the queue gets it. Places expire by Redis's clock. Of the waiters in the queue,
+// a release wakes only the next one.
 //
 // The order has a price: a turn that was waited for costs six commands at least (three questions, SUBSCRIBE,
 // UNSUBSCRIBE, the release), and nothing is handed over within a process. Use a Mutex unless the order matters.
@@ -32,10 +32,11 @@ var fairKind = &kind{
 // nobody uses any more expires 12 to 24 hours after the last deadline in it, unless only waiters of Redisson are left.
 //
 // A Mutex, a Multi, a Mutex of a Quorum and Redisson's RLock of the same name exclude the FairMutex, but their waiters
-// aren't in the queue: after a release, the first one that asks gets the lock. A release by lockdog wakes the next
-// waiter in the queue, and one or all of the waiters of the other kinds. A release by Redisson wakes only waiters of
-// its own kind: behind an RLock, a waiter for a FairMutex asks every third of its lease; behind an RFairLock, a waiter
-// for a Mutex asks when the holder's lease should have run out.
+// aren't in the queue: after a release, the first one that asks gets the lock. A release by lockdog wakes one or all of
+// the waiters of the other kinds, and the next waiter in the queue. (If the queue has only waiters of Redisson, only
+// the release of a FairMutex wakes the next.) A release by Redisson wakes only waiters of its own kind: behind an
+// RLock, a waiter for a FairMutex asks every third of its lease; behind an RFairLock, a waiter for a Mutex asks when
+// the holder's lease should have run out.
 type FairMutex struct{ lock }
 
 var _ Locker = (*FairMutex)(nil)

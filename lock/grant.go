@@ -81,8 +81,9 @@ func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *cla
 	return g
 }
 
-// cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason. It returns what
-// reports that, which calls the program's code; nil: the grant was canceled before, or has ended. mu must be held.
+// cancel ends the context of every handle. It stops the renewal unless Client.Close is the reason. It returns a
+// function that reports the cancellation, and so calls the program's code; nil: the grant wasn't canceled, because it
+// had been canceled before, is being released, or has ended. mu must be held.
 func (g *grant) cancel(err *CanceledError) (report func()) {
 	if g.state != grantHeld || g.endErr() != nil {
 		return nil
@@ -98,18 +99,20 @@ func (g *grant) cancel(err *CanceledError) (report func()) {
 	return func() { g.hold.Canceled(err.Reason, err.logged()) }
 }
 
-// stopRenewal stops the renewals. The watchdog still watches the deadline.
+// stopRenewal stops the renewals. The watchdog still watches the deadline. If a message granted the lock, and no
+// renewal has followed yet, one still does: see watchdog.Spec.Until.
 func (g *grant) stopRenewal() { g.client().renewer.StopRenewal(&g.wd) }
 
-// cancelForClose cancels the grant because the client closes. What it returns is as for cancel.
+// cancelForClose cancels the grant because the client closes. It returns the same as cancel.
 func (g *grant) cancelForClose() (report func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
-// abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis.
-// What it returns reports that, or a loss that the watchdog hadn't reported when it was closed.
+// abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis. A
+// release that is under way goes on, and ends the grant itself. abandon returns a function that reports the end, or a
+// loss that the watchdog hadn't reported when it was closed.
 func (g *grant) abandon() (report func()) {
 	g.loseIfExpired()
 	if end, ended := g.end(wrapError(g.lock.name, "hold", ErrClosed)); ended {
@@ -142,14 +145,15 @@ func endingOf(err error, canceled *CanceledError) ending {
 	return ending{err, telemetry.EndClosed, string(ReasonClosed)}
 }
 
-// finish is the last step of every grant. err is Lease.Err from then on. It has an effect only once.
+// finish ends the grant, and reports that. err is Lease.Err from then on. It has no effect if end returns false.
 func (g *grant) finish(err error) {
 	if end, ended := g.end(err); ended {
 		g.reportEnd(end)
 	}
 }
 
-// end is finish without reportEnd. It returns false if the grant has ended before.
+// end is finish without reportEnd. It returns false, and changes nothing, if the grant has ended before, if lose has
+// decided on another end, or if err gives the grant up while a release is under way.
 func (g *grant) end(err error) (end ending, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +210,8 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
-// keepUntil returns until when a release keeps the lock taken (WithMinHold); zero, or over: the release frees it.
+// keepUntil returns until when a release keeps the lock taken (WithMinHold); zero, or in the past: the release frees
+// it.
 func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}

@@ -13,7 +13,7 @@ type grantExtra struct {
 	err      error          // how it ended; nil: it was released, or lives
 	failures failureStreak  // of its renewals
 	beat     time.Duration  // when the last heartbeat was, counted from the grant
-	warned   bool           // warn was called, which logs the warning of WithHoldWarning
+	warned   bool           // the warning of WithHoldWarning was due, and isn't due again
 
 	forced   error     // see noteForced; nil: no message of a ForceUnlock, or the lock was renewed since
 	forcedAt time.Time // when that message came
@@ -42,7 +42,7 @@ func (g *grant) extraCopy() grantExtra {
 	return *g.extras
 }
 
-// ensureExtra returns the grantExtra itself. mu must be held.
+// ensureExtra returns the grantExtra itself. If there is none, it makes one. mu must be held.
 func (g *grant) ensureExtra() *grantExtra {
 	if g.extras == nil {
 		g.extras = new(grantExtra)

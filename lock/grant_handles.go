@@ -135,8 +135,8 @@ func (lk *lock) parentOf(ctx context.Context) context.Context {
 	return asComparable(lc)
 }
 
-// asComparable returns ctx as a value for ==. The types of callers may have functions or slices in them. Most are
-// pointers, for which Value.Comparable would take an allocation.
+// asComparable returns ctx as a value for ==. A context of the program may have functions or slices in it, on which ==
+// panics. Most contexts are pointers, for which Value.Comparable would take an allocation.
 func asComparable(ctx context.Context) context.Context {
 	if reflect.TypeOf(ctx).Kind() == reflect.Pointer || reflect.ValueOf(ctx).Comparable() {
 		return ctx
@@ -144,7 +144,8 @@ func asComparable(ctx context.Context) context.Context {
 	return &struct{ context.Context }{ctx}
 }
 
-// join adds a handle to a live grant. It returns nil if the grant was canceled or lost, or has ended.
+// join adds a handle to a live grant. It returns nil if the grant was canceled or lost, is being released, or has
+// ended.
 func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	l := &Lease{target: g, parent: lk.parentOf(ctx)}
 	g.mu.Lock()

@@ -15,14 +15,15 @@ func (g *grant) Lost(l watchdog.Loss) (tell func()) {
 	return g.reportLoss
 }
 
-// lose ends the grant because the lock is lost. It is called by the watchdog, by a method of the lease that checks the
-// clock before the watchdog does, or by a release that finds the lock gone. Only the first call has an effect. It
-// doesn't block; reportLoss must follow. The loss shows in this order:
+// lose ends the grant because the lock is lost. It is called by the watchdog, by loseIfExpired, or by a release that
+// finds the lock gone. It has no effect on a grant that has ended, or was lost before. It doesn't block; reportLoss
+// must follow. The loss shows in this order:
 //
 //  1. the Err and the Context of every handle, and the composites of which they are members
 //  2. from here on by reportLoss: the span, the counter and the log, unless the grant was canceled before
 //  3. Ended of every handle, and then Recent
-//  4. the cleanup in Redis is scheduled, and the waiters of this client ask for the lock
+//  4. the cleanup in Redis is scheduled, unless the lock is another's, was forced, or stays taken for a takeover delay;
+//     and this client's first waiters ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
@@ -58,8 +59,8 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 			// ended.
 			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
 			if why != CauseTaken && why != CauseForced && !delayed {
-				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other
-				// processes.
+				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters of other
+				// clients.
 				g.claim.cleanUp()
 			}
 		}()
