@@ -9,9 +9,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A release hands the lock over to a waiter of this client if no other process is seen to wait, or if this client has
-// waited longest (package waitset). A process that polls isn't seen. So after maxHandoffs hand-overs in a row, or
-// maxHandoffTime, a release doesn't hand over.
+// A release may hand the lock over to a waiter of this client: if no other client is seen to wait, or if this client
+// has waited longest (package waitset). A client that polls isn't seen. So after maxHandoffs hand-overs in a row, or
+// after maxHandoffTime of them, one release doesn't hand over.
 const (
 	maxHandoffs    = 64
 	maxHandoffTime = 100 * time.Millisecond
@@ -25,12 +25,12 @@ type handOver struct {
 	subscribed int  // how many of the channel's subscribers are this client's
 	ended      bool // end was called; guarded by waitQueues.mu
 
-	unregisters bool // with the lock, the waiter leaves the wait set
+	unregisters bool // if the waiter gets the lock, its entry leaves the wait set
 }
 
-// handOverOrRelease releases the lock of a grant. The same script hands it over to the next waiter of this client if
-// that is fair to other processes. Otherwise it may grant the lock to a waiter of another client, or wake waiters: see
-// package waitset.
+// handOverOrRelease releases the lock of a grant, or keeps it taken until g.keepUntil (WithMinHold). A release hands it
+// over to the next waiter of this client if that is fair to other clients. Otherwise it may grant the lock to a waiter
+// of another client, or wake waiters: see package waitset.
 func (ws *waitQueues) handOverOrRelease(
 	ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time,
 ) (releaseReply, error) {
@@ -66,8 +66,8 @@ func (ws *waitQueues) handOverOrRelease(
 }
 
 // beginHandOver begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
-// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether the
-// head wouldn't hear a message.
+// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether the head
+// must be told of the release here, because its queue's subscription isn't up.
 func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -92,8 +92,8 @@ func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, ent
 	return next, q, entries, !heard
 }
 
-// failed is called if the try to hand the lock over has failed. The hand-over may still happen up to until; zero: it
-// can't. The next try of the release is one without a hand-over.
+// failed is called if the try to hand the lock over has failed. until is the time up to which the hand-over may still
+// happen; zero: it can't. If the release is tried again, that is without a hand-over.
 func (h *handOver) failed(until time.Time) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
@@ -106,13 +106,14 @@ func (h *handOver) failed(until time.Time) {
 	h.end(wakeLocal)
 }
 
-// notTaken is called after a release without a hand-over. If tell is true and failed wasn't called, it wakes the head.
+// notTaken is called after a release without a hand-over. If tell is true, the head then asks for the lock, unless
+// failed has made it ask before.
 func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
 	h.q.handoffs = 0
 	h.q.member.NotHandedOver()
-	why := wakeNone // a message will wake the head
+	why := wakeNone // a message or the fallback will make the head ask
 	if tell {
 		why = wakeLocal
 	}

@@ -2,7 +2,7 @@ package lock
 
 import "time"
 
-// LeaseState is the state of a lease, or of the wait for a lease.
+// LeaseState is the state of a lease, or of a call that waits.
 type LeaseState string
 
 // The states of a LeaseInfo. The last two are those of a CompositeInfo and its members only.
@@ -12,7 +12,7 @@ const (
 	StateCanceled  LeaseState = "canceled"  // its Context has ended; winding down
 	StateReleasing LeaseState = "releasing" // Release is under way
 	StateLost      LeaseState = "lost"      // it was lost; LastError is the *LostError
-	StateAbsent    LeaseState = "absent"    // there is no lease of this name, or node; LastError says why, if known
+	StateAbsent    LeaseState = "absent"    // no lease has this name, or is at this node; LastError says why, if known
 )
 
 // LeaseInfo is one lock that a client holds or waits for.
@@ -20,12 +20,12 @@ type LeaseInfo struct {
 	Name         string         // of the lock; each name of a Multi has its own LeaseInfo
 	Kind         string         // as lockdog.kind: "mutex", "fair", ...
 	Group        string         // see WithGroup
-	State        LeaseState     // held, canceled, releasing or waiting
-	Node         string         // the server where the lock lives, as an address; "" while that isn't known
-	Owner        string         // as Lease.Owner; while waiting, the owner under which it asks
-	Token        int64          // 0 while waiting
+	State        LeaseState     // held, canceled, releasing or waiting; in a CompositeInfo also lost or absent
+	Node         string         // the server where the lock lives, as an address; "" if unknown, and in a CompositeInfo
+	Owner        string         // as Lease.Owner; while waiting, the owner under which it asks, "" if there is none
+	Token        int64          // 0 while waiting; of a Multi that waits, the largest one so far
 	Since        time.Time      // when it was granted, or began to wait
-	Lease        time.Duration  // the whole lease
+	Lease        time.Duration  // the full length of the lease
 	Deadline     time.Time      // until when it is trusted; zero while waiting
 	NextRenewal  time.Time      // zero if none is planned
 	LastError    error          // of the last renewal or, while waiting, of the last try; nil if it didn't fail
@@ -47,7 +47,7 @@ type EndedLease struct {
 	Since   time.Time // of the grant
 	Ended   time.Time // when it was over
 	End     string    // what came first: released, lost, canceled or closed
-	Why     string    // the Cause of a loss, the Reason of a cancellation
+	Why     string    // the Cause of a loss, the Reason of a cancellation, or ReasonClosed; "" if it was released
 	Err     error     // what Lease.Err said
 	TraceID string    // of the trace in which it was taken, "" if that isn't sampled
 

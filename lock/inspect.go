@@ -89,7 +89,8 @@ func inspectEach(ctx context.Context, locks []lock, nameOf func(*lock) string) (
 	return found, errs
 }
 
-// forceUnlockEach unlocks all locks at the same time. It reports whether any was held, and returns an error for each.
+// forceUnlockEach unlocks all locks at the same time. It reports whether any was held, and returns one error per lock;
+// nil: it was unlocked, or was free.
 func forceUnlockEach(ctx context.Context, locks []lock, caller string) (bool, []error) {
 	were, errs := make([]bool, len(locks)), make([]error, len(locks))
 	eachAtOnce(locks, func(i int) { were[i], errs[i] = locks[i].forceUnlock(ctx, caller) })

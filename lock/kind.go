@@ -37,14 +37,14 @@ type kind struct {
 	queuePerWaiter   bool // each waiter has its own queue here, its own channel, and its own place in Redis
 	retakable        bool // a caller may hold it several times
 	wakesNextOnGrant bool // after the grant to a waiter, or when a waiter leaves, there may be enough for the next
-	grantsAllWaiters bool // a grant to one waiter is a grant to all
+	grantsAllWaiters bool // a grant to one waiter is a grant to all that waited when it asked
 	usesReceipts     bool // it takes from a counter, and leaves a receipt: see receipts.go
 	leaseless        bool // what it grants has no lease
 	ofOneNode        bool // it is a Quorum's lock at one node, which alone grants nothing
 
 	number    string // what its key holds, if not the hash of a lock
 	refusal   string // why an acquire was refused, if not because of a holder
-	emptyHint string // the same, if no lease is known that will end
+	emptyHint string // replaces refusal if no lease is known that will end
 }
 
 // named returns a copy of the kind with another name.

@@ -28,9 +28,10 @@ var latchKind = &kind{
 // wait, by ctx or by WithWait.
 //
 // WithFixedLease, WithMaxHold, WithMinHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as
-// defaults, they are ignored. A waiter that isn't woken asks again about every third of WithLease's ttl, 10 s at most.
-// If Redis doesn't answer, or refuses for a while, TrySetCount and CountDown are repeated for that ttl, 30 s at most;
-// then they fail. As with an UnleasedSemaphore, receipts prevent that anything is counted twice.
+// defaults, they are ignored, but the ttl of WithFixedLease counts like that of WithLease. A waiter that isn't woken
+// asks again about every third of WithLease's ttl, 10 s at most. If Redis doesn't answer, or refuses for a while,
+// TrySetCount and CountDown are repeated for that ttl, 30 s at most; then they fail. As with an UnleasedSemaphore,
+// receipts prevent that anything is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a
 // channel in another slot. Such a name is refused with an error that matches ErrInvalid.
@@ -61,8 +62,8 @@ func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 }
 
 // CountDown counts the latch down by 1, and only once if the request is repeated. At 0 the latch opens, and all waiters
-// go on. An open latch isn't changed. CountDown also works on a ctx that has ended, and then takes one lease at most.
-// Otherwise it returns when ctx ends at the latest.
+// go on. An open latch isn't changed. CountDown also works on a ctx that has ended, and then takes no longer than
+// WithLease's ttl, and 30 s at most. Otherwise it returns when ctx ends at the latest.
 //
 // If Redis didn't answer, or refused for a while (READONLY, NOREPLICAS, LOADING and the like), don't repeat the call
 // after the error: the client goes on with it for two minutes. If Redis refused the first try for good (NOPERM, OOM),

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Lease is the handle of one grant of a lock. All its methods may be called from any goroutine.
+// Lease is the handle of a lock that was granted: of one grant or, for a Multi or a Quorum, of several. All its methods
+// may be called from any goroutine.
 //
 // A lease ends when it is released, when it is lost, or when its Client is closed and gives it up. It may be canceled
 // before that: then its Context ends, and the rest of the lease is time to stop and release. A canceled lease isn't
@@ -46,7 +47,7 @@ type leaseTarget interface {
 	find(l *Lease, c *Client, key string) grantHandle
 	// grants calls f for each grant of a handle.
 	grants(l *Lease, f func(grantHandle))
-	// loseIfExpired ends what has expired by the clock.
+	// loseIfExpired ends what has expired by the clock, or was found lost by the watchdog.
 	loseIfExpired()
 	// parentEnded is called when a context that the handle follows has ended.
 	parentEnded(l *Lease)
@@ -69,8 +70,9 @@ func (l *Lease) Name() string { return l.of().lockName() }
 func (l *Lease) Owner() string { return l.of().owner() }
 
 // Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as
-// no server that answers has a clock behind a token that it issued. A store that remembers the largest token it has
-// seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
+// no server that answers has a clock behind a token that it, or a server before it, issued. A store that remembers the
+// largest token it has seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the
+// lock.
 //
 // The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the
 // next. Protect the data of one name by the token of that name: see Tokens.
@@ -84,7 +86,7 @@ func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
 // Deadline is the time until which this process trusts the lease without another renewal. Each renewal moves it. A lock
 // that a release by another client granted is trusted for 3 s at most until its first renewal, which comes within half
-// a second. Deadline doesn't change when the lease ends: Context and Err say whether the lease is still trusted.
+// a second. Deadline isn't cleared when the lease ends: Context and Err say whether the lease is still trusted.
 func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
 // Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.
@@ -110,8 +112,8 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is lost
-// and that was reported, or when a closed client gives it up.
+// Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is
+// lost, or when a closed client gives it up. A loss is reported before, unless the lease is a Multi's or a Quorum's.
 func (l *Lease) Ended() <-chan struct{} {
 	if l.isZero() {
 		return noContext.Done()
@@ -147,8 +149,9 @@ func (l *Lease) Err() error {
 // lock is free one lease later, or when WithMinHold or WithTakeoverDelay is over, if later.
 //
 // The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was
-// closed and gave up the lease, and ErrInvalid if the lock's key holds something else by now, or if the Lease or ctx is
-// nil (without a ctx the lease is released even so). Any other error means that Redis didn't confirm the release.
+// closed and gave up the lease or this release, and ErrInvalid if the lock's key holds something else by now, or if the
+// Lease or ctx is nil (without a ctx the lease is released even so). Any other error means that Redis didn't confirm
+// the release.
 //
 // A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released
 // when a majority of the nodes has confirmed; the client goes on trying the others.
@@ -237,11 +240,12 @@ func held(ctx context.Context, lk *lock) (found grantHandle) {
 	return found
 }
 
-// carried calls f for the leases from whose Context ctx, or the ctx of lk's WithLifetime, descends, until f returns
-// false. In each branch the innermost lease comes first. Leases may have ended.
+// carried calls f for the leases from whose Context ctx, or the ctx of lk's WithLifetime, descends, and for the leases
+// in whose Context one of these was taken (see takenIn), until f returns false. Along each chain of contexts the
+// innermost lease comes first. Leases may have ended.
 func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
-	var forks []*Lease       // where other branches begin
-	var seen map[*Lease]bool // branches may meet
+	var forks []*Lease       // where other chains begin
+	var seen map[*Lease]bool // chains may meet
 	l := leaseOf(ctx)
 	if lc := lk.cfg.leaseCtx; lc != nil {
 		forks = append(forks, leaseOf(lc))
@@ -276,8 +280,8 @@ func (lk *lock) joins(g *grant) bool {
 	return lk.cfg.reentrant && (!g.lock.kind.wakesNextOnGrant || g.lock.kind == lk.kind)
 }
 
-// leaseContext is Lease.Context. Its Err is never late: it checks the clock itself, because timers fire late in a
-// process that was stopped or starved. Its Deadline is that of the parent, not the lease's, which moves with each
+// leaseContext is Lease.Context. Its Err doesn't depend on timers, which fire late in a process that was stopped or
+// starved: it checks the clock itself. Its Deadline is that of the parent, not the lease's, which moves with each
 // renewal: gRPC and SQL drivers would read it once and keep it.
 type leaseContext struct {
 	context.Context
@@ -305,7 +309,7 @@ func (c *leaseContext) Value(key any) any {
 	switch key {
 	case leaseKey{}:
 		return c.lease
-	case takenInKey{}: // it is about this lease, not about the leases that are taken in its Context
+	case takenInKey{}: // that value is about this lease, not about the leases that are taken in its Context
 		return nil
 	}
 	return c.Context.Value(key)

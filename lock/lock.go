@@ -26,13 +26,13 @@ type lock struct {
 	kind    *kind
 	name    string
 	key     string // in Redis: the client's prefix and the name
-	counter any    // the key of the token counter, boxed; nil: invalid, or the whole of a Multi or a Quorum
+	counter any    // the key of the token counter, boxed; nil: err is set, or it is a Multi or a Quorum as a whole
 	cfg     *lockConfig
 	tel     telemetry.Lock
-	err     error // why the name or an option is invalid; nil: all are valid
+	err     error // why the Client, the name or an option is invalid; nil: all are valid
 }
 
-// describe returns a lock of kind k. An invalid name or option is in its err.
+// describe returns a lock of kind k. If the Client, the name or an option is invalid, its err says so.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	if !c.initialized() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
@@ -68,7 +68,8 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	return lk
 }
 
-// call runs f, an operation other than taking the lock, unless the lock is unusable or the client closes.
+// call runs f, an operation other than taking the lock, unless the lock can't be used with ctx (see usable) or the
+// client closes.
 func (lk *lock) call(ctx context.Context, op string, f func() error) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err

@@ -30,7 +30,8 @@ func (c *Client) verify(entries []tracking.Watched) {
 	c.renewer.Verify(leases...)
 }
 
-// watchKey makes the client verify the grant when its key changes. A fixed lease can't be verified.
+// watchKey makes a client with WithLossNotifications verify the grant when its key changes. A fixed lease can't be
+// verified.
 func (g *grant) watchKey() {
 	t := g.client().trackers
 	if t == nil || g.lock.cfg.fixed {

@@ -24,14 +24,15 @@ var multiKind = mutexKind.named("multi")
 // Names are taken in the order of their bytes, whatever their order in the call. So two Multis don't deadlock, nor do a
 // Multi and nested Mutexes that are taken in that order, unless a caller held other locks before.
 //
-// If all names are free, and are on one server or have a common {hash tag} in a Cluster or a Ring, one atomic script
-// takes them in one round trip, and as a rule another one releases them. Otherwise they are taken one by one. While
-// Lock waits for a name, it holds and renews the names before it. If one of those is lost during the wait, Lock
-// releases the others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
+// If the names are on one server, or have a common {hash tag} in a Cluster or a Ring, one atomic script takes them in
+// one round trip if all are free, and as a rule another one releases them. Lock takes the names one by one if one of
+// them is held, or if other calls of this client wait for one. Both Lock and TryLock do so if one script can't use all
+// the keys. While Lock waits for a name, it holds and renews the names before it. If one of those is lost during the
+// wait, Lock releases the others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
 //
 // The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease
-// is lost, with a *LostError that wraps the one of that name. Then the others aren't renewed any more; Release releases
-// them.
+// is lost, with a *LostError that wraps the one of that name. Then the others aren't renewed any more, unless other
+// leases share their grants (WithReentrancy). Release releases them.
 //
 // Each lock is renewed separately, as kind "multi". Acquires, holds, losses and releases are counted once, in the group
 // of the first name. A wait is counted in the group of the name that it waits for. Each name has its own spans, as

@@ -60,7 +60,8 @@ func (t *multiTry) run() (*Lease, error) {
 	return &t.composite.handle, nil
 }
 
-// rejoin joins the live leases of these locks that ctx carries. The other locks are open then.
+// rejoin joins the live leases of these locks that ctx carries. The other locks are open then. It fails if one of these
+// leases may not be joined.
 func (t *multiTry) rejoin() error {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
@@ -80,8 +81,8 @@ func (t *multiTry) rejoin() error {
 	return nil
 }
 
-// inOneScript takes the open locks in one script. If that isn't possible, or Lock has to wait for one, they stay open,
-// and oneByOne takes them.
+// inOneScript takes the open locks in one script. If that isn't possible, or Lock has to wait, they stay open, and
+// oneByOne takes them.
 func (t *multiTry) inOneScript() error {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
@@ -161,7 +162,7 @@ func (t *multiTry) oneByOne() error {
 	params.composite = t.composite
 	for n, i := range t.open {
 		lk := &t.m.locks[i]
-		// The wait for a lock ends when another one is lost.
+		// The wait for a lock ends when another one is lost or canceled.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
 		claim, v, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
@@ -212,8 +213,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. granted: they were granted. Otherwise it skips those
-// for which no reply was lost.
+// cleanUpAll removes from Redis what claims may have left there. granted: they were granted, so all are cleaned up.
+// Otherwise only those that had a lost reply are.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.hadLostReply() {

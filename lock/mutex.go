@@ -22,8 +22,8 @@ type Mutex struct{ lock }
 var _ Locker = (*Mutex)(nil)
 
 // Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024
-// bytes of valid UTF-8. Braces are allowed only if they give a non-empty {hash tag}, which isn't all of it. Texts that
-// lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
+// bytes of valid UTF-8. Braces are allowed only if they give a non-empty {hash tag} that isn't the whole of both. Texts
+// that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
 //
 // Mutex does no I/O and never fails. The first use reports an invalid name or option with ErrInvalid.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
@@ -31,8 +31,9 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 }
 
 // TryLock takes the lock if it is free. Otherwise it fails at once with a *HeldError, which matches ErrHeld. If Redis
-// fails, or is silent for the ReadTimeout, TryLock asks up to four times in all. It fails with ErrUnavailable within a
-// third of the lease, 5 s at most; with WithWait(d), within d and one second. It also ends when ctx ends.
+// fails, or is silent for the ReadTimeout, TryLock asks up to four times in all. If that doesn't help, it fails with
+// ErrUnavailable within a third of the lease, 5 s at most; with WithWait(d), within d and one second. It also ends when
+// ctx ends.
 //
 // Other errors: ErrDeadlock if ctx descends from the Context of a live lease of this lock (see WithReentrancy); a
 // *ReplicasError (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or
@@ -40,9 +41,9 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: for each client
-// that waits one subscription, and as a rule one question for each lease of the holder, around its end, or for each
-// holder. A release grants the lock to one waiter, or wakes it: the first waiter of the client that has waited longest.
-// Calls of one client are served in order.
+// that waits two subscriptions, and as a rule one question for each lease of the holder, around its end, or for each
+// holder. As a rule, a release grants the lock to one waiter, or wakes one: the first waiter of the client that has
+// waited longest. Otherwise it wakes the first waiter of each client. Calls of one client are served in order.
 //
 // The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
 // WithLifetime.

@@ -38,7 +38,7 @@ func (v *acquireReply) holder() HeldError { return HeldError{Owner: v.Owner, Rem
 // releaseReply is Redis's reply to a release.
 type releaseReply struct {
 	script.ReleaseReply
-	unconfirmed bool      // an earlier try, whose reply was lost, has released it
+	unconfirmed bool      // most likely an earlier try, whose reply was lost, has released it
 	mayGoOn     bool      // it failed, but may have been done, or another try may succeed
 	sent        time.Time // before the request left
 }
@@ -102,7 +102,8 @@ func (o *operations) doAcquire(
 	return reply, err
 }
 
-// learnAcquire calls reply.Learn for a reply that was parsed as v and err. If it can't be read, it may be a grant.
+// learnAcquire calls reply.Learn for a reply that was parsed as v and err. A reply that can't be read may be a grant,
+// so it counts as lost.
 func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by acquirer) error {
 	if err = reply.Learn(v.Now, v.Late, err); err != nil && !v.Late {
 		by.noteLateWrite(reply.LateWriteUntil)
@@ -110,7 +111,7 @@ func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by ac
 	return err
 }
 
-// releaseWithRetry releases the lock, with retries until deadline.
+// releaseWithRetry releases the lock, or makes the claim's update, with retries until deadline.
 func (o *operations) releaseWithRetry(
 	ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams,
 ) (releaseReply, error) {
@@ -152,8 +153,8 @@ func (o *operations) releaseWithRetry(
 	return f, nil
 }
 
-// refusesAll reports whether a final error says nothing of an earlier try of the same call, which may have been done. A
-// script that refuses a value has found no receipt of that try.
+// refusesAll reports whether a final error is one that refuses every call: an earlier try of the same call may have
+// been done all the same. A script's refusal of a value isn't one: the script has found no receipt of the earlier try.
 func refusesAll(err error) bool {
 	return !redisfail.Classify(err).Unclear &&
 		!redisfail.IsOutOfRange(err) && !redisfail.IsNotInteger(err) && !redisfail.IsWrongType(err)
@@ -164,11 +165,12 @@ type releaseParams struct {
 	passOn    script.PassOn
 	entries   script.Entries
 	next      *handOver // the waiter of this client that may get the lock by the first try; nil: none
-	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero, or over: it is freed at once
+	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero or past: it is freed at once
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
-// releaseOnce tries once to release the lock, within timeout. If alone, Dispatcher.DoAlone sends it, bounded by ctx.
+// releaseOnce tries once to release the lock, or to make the claim's update, within timeout. If alone is set,
+// Dispatcher.DoAlone sends the call, and only ctx bounds it.
 func (o *operations) releaseOnce(
 	ctx context.Context, claim *claim, timeout time.Duration, alone bool,
 ) (releaseReply, error) {
@@ -183,7 +185,8 @@ func (o *operations) releaseOnce(
 	return f, err
 }
 
-// sendRelease is one try to release. If it fails, its hand-over may still happen until expires; zero: it can't.
+// sendRelease is one try to release. If it fails, its hand-over or update may still happen up to the time expires;
+// zero: it can't.
 func (o *operations) sendRelease(
 	ctx context.Context, claim *claim, params releaseParams, timeout time.Duration,
 ) (f releaseReply, expires time.Time, err error) {

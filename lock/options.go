@@ -91,9 +91,9 @@ type lockOption func(*lockConfig)
 func (o lockOption) applyClient(c *clientConfig) { o(&c.lock) }
 func (o lockOption) applyLock(c *lockConfig)     { o(c) }
 
-// WithLease sets a lease that is renewed every third of ttl, until the lock is released, the lease is canceled, the
-// holder dies, or Client.Close gives up. A holder that dies blocks others for ttl at most, with WithTakeoverDelay for
-// longer. The default is DefaultLease.
+// WithLease sets a lease that is renewed every third of ttl, until the lock is released or lost, the lease is canceled,
+// the holder dies, or Client.Close gives up. A holder that dies blocks others for ttl at most, with WithTakeoverDelay
+// for longer. The default is DefaultLease.
 func WithLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.leaseSet = ttl, false, true })
 }
@@ -104,9 +104,9 @@ func WithFixedLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
 }
 
-// WithWait bounds the time that Lock waits. Then Lock fails with a *HeldError or, if Redis still hasn't answered one
-// second later, with an error that matches ErrUnavailable. Unlike a deadline of ctx, WithWait doesn't bound the lease.
-// With 0, Lock doesn't wait. The default is to wait until ctx ends.
+// WithWait bounds the time that Lock waits. Then Lock fails with a *HeldError or, if its last question to Redis failed
+// or isn't answered one second later, with an error that matches ErrUnavailable. Unlike a deadline of ctx, WithWait
+// doesn't bound the lease. With 0, Lock doesn't wait. The default is to wait until ctx ends.
 func WithWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 {
@@ -117,7 +117,8 @@ func WithWait(d time.Duration) LockOption {
 }
 
 // WithLifetime makes the lease, and Lease.Context, follow ctx instead of Lock's ctx, which then bounds only the wait.
-// Re-entry is detected through both. Lock stops waiting when either ends: the lease would be canceled at once.
+// Re-entry is detected through both. Lock also stops waiting when ctx ends, because the lease would be canceled at
+// once.
 func WithLifetime(ctx context.Context) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if ctx == nil {
@@ -172,9 +173,9 @@ func WithHoldWarning(d time.Duration) LockOption {
 
 // WithMinHold keeps the lock taken for d after the grant: an earlier release leaves the key in Redis until then, and
 // counts as released. Use it where several processes start the same work at about the same time, and one alone is to do
-// it: give d longer than their clocks and schedules differ, and take the lock with TryLock or TryDo. A holder that dies
-// blocks others for one lease, as without the option. The option is for a Mutex, a FairMutex, a Multi and the mutex of
-// a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or WithFixedLease.
+// it: make d longer than the difference between their clocks and schedules, and take the lock with TryLock or TryDo. A
+// holder that dies blocks others for one lease, as without the option. The option is for a Mutex, a FairMutex, a Multi
+// and the mutex of a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or WithFixedLease.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < time.Millisecond || d > maxMinHold {
@@ -191,7 +192,7 @@ func WithMinHold(d time.Duration) LockOption {
 // Release has returned. ForceUnlock doesn't wait either.
 //
 // The holder's option counts, not that of the waiters. It is for each kind of lock with leases. A waiter with this
-// option isn't granted the lock by a message when another process releases it: the waiter is woken and asks, one more
+// option isn't granted the lock by a message when another client releases it: the waiter is woken and asks, one more
 // round trip. d is 24 hours at most; 0, the default, is no delay.
 func WithTakeoverDelay(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
@@ -208,7 +209,7 @@ type RenewalSpans = telemetry.RenewalSpans
 // The policies of WithRenewalSpans.
 const (
 	RenewalSpansAll      = telemetry.RenewalSpansAll      // each renewal
-	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, the 16th, 32nd, ...; all late, slow, failed
+	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // first 8, 16th, 32nd, ...; and all late, slow or failed ones
 	RenewalSpansFailures = telemetry.RenewalSpansFailures // only those that failed
 	RenewalSpansOff      = telemetry.RenewalSpansOff      // none
 )
@@ -244,7 +245,7 @@ func WithReplicas(n int, d time.Duration) LockOption {
 
 // WithRedissonTokens draws the lock's tokens from the counter of Redisson's RFencedLock, redisson_lock_token:{name}, so
 // that the tokens of Go and Java holders form one rising sequence. A grant by lockdog raises the counter to Redis's
-// time in microseconds, or by one if it is there already. A grant by Redisson raises it by one.
+// time in microseconds, or by one if it isn't below that. A grant by Redisson raises it by one.
 //
 // The price: one counter for each name, which never expires. And if the counter is lost (FLUSHALL, a failover that lost
 // writes), Redisson's tokens are smaller than before until the next grant by lockdog. Use it only with an RFencedLock.
@@ -266,8 +267,8 @@ func (c *lockConfig) fail(format string, args ...any) {
 	}
 }
 
-// with returns the configuration with the options of one lock on top. Defaults that the lock's kind can't have don't
-// apply.
+// with returns the configuration with the options of one lock on top, and without some defaults that don't fit these
+// options or the lock's kind. Without options it returns the defaults themselves.
 func (defaults *lockConfig) with(opts []LockOption, k *kind) *lockConfig {
 	if len(opts) == 0 {
 		return defaults
@@ -339,7 +340,7 @@ func (c *lockConfig) aboutLease() bool {
 	return c.fixedSet || c.maxHoldSet || c.heartbeatSet || c.takeoverDelaySet
 }
 
-// ttl returns how long the lock stays taken in Redis after a grant or a renewal, unless it is released.
+// ttl returns the expiry that an acquire or a renewal gives the lock in Redis.
 func (c *lockConfig) ttl() time.Duration { return c.lease + c.takeoverDelay }
 
 // interval returns the time between two renewals, 0 for a fixed lease.

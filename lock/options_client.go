@@ -31,7 +31,8 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithClientID names the client in Redis, logs and spans. The default is "<host>/<pid>". It needn't be unique: an owner
-// also contains 64 random bits. Allowed are 1 to 256 bytes of printable UTF-8 without ':', which ends it in an owner.
+// also contains 64 random bits. Allowed are 1 to 256 bytes of printable UTF-8 without ':', which ends the id in an
+// owner.
 func WithClientID(id string) Option {
 	return clientOption(func(c *clientConfig) { c.id, c.idSet = id, true })
 }
@@ -42,10 +43,10 @@ func WithRenewalBatch(n int) Option {
 	return clientOption(func(c *clientConfig) { c.batch = n })
 }
 
-// WithRenewalClient sends renewals through rdb. By default they have a small pool of connections, with the options of
-// the client given to New. rdb should have ContextTimeoutEnabled and connections that nothing else fills, and must
-// reach the same servers. A call, including its hooks, has a sixth of the lease, 5 s at most. The program closes rdb
-// after Client.Close. nil is the default.
+// WithRenewalClient sends renewals through rdb. By default they have a small pool of connections to each server, with
+// most options of the client given to New. rdb should have ContextTimeoutEnabled and a pool that nothing else uses up,
+// and must reach the same servers. A call, including its hooks, has a sixth of the lease at most, and 5 s at most. The
+// program closes rdb after Client.Close. nil is the default.
 func WithRenewalClient(rdb redis.UniversalClient) Option {
 	return clientOption(func(c *clientConfig) { c.renew = rdb })
 }
@@ -88,9 +89,9 @@ func WithCallerAttributes() Option {
 // deadlock lasts until a wait in it ends (by WithWait, its ctx or WithDeadlockBreaking), or a lease is lost.
 //
 // Waits for a Mutex, a FairMutex, a Multi and both sides of an RWMutex are followed; a reader's wait only to a writer
-// that holds the lock. Semaphores, latches and Quorums are not, nor are leases of other Clients, or of Redisson. The
-// search assumes that no lease is released during a wait whose ctx carries it. So don't give Lease.Context to a
-// goroutine that the holder doesn't wait for.
+// that holds the lock. Waits for semaphores, latches and Quorums are not. Of the leases that a wait's ctx carries, only
+// those of the same Client count. Leases of Redisson don't. The search assumes that no lease is released during a wait
+// whose ctx carries it. So don't give Lease.Context to a goroutine that the holder doesn't wait for.
 //
 // A shorter wait costs nothing. A longer one costs up to 20 commands when it is written, and two a second from then on.
 // A search that may find a new deadlock may exceed that, once a second for each client. If Redis's ACL doesn't allow

@@ -34,7 +34,7 @@ var quorumKind = func() *kind {
 //
 // # What it guarantees
 //
-// A client holds the lock if it holds it, as a Mutex, at more than half of the nodes. So the lock survives the loss of
+// A caller has the lock if it holds it, as a Mutex, at more than half of the nodes. So the lock survives the loss of
 // any minority of them: one of three nodes, two of five. It needs no replication, whose failovers can lose a lock that
 // was granted.
 //
@@ -43,9 +43,9 @@ var quorumKind = func() *kind {
 //     long as a majority answers, with one exception: the first call that gets some of the nodes, while rivals get the
 //     others, waits for it until that timeout. A first call also connects: over a network, the lease must be at least
 //     60 round trips long.
-//   - Each node's lease is trusted from before the request, less the margin for clock drift. The Deadline is the time
-//     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a
-//     majority is left.
+//   - Each node's lease counts from just before the request, and is trusted until its end, less a margin for clock
+//     drift. The Deadline is the time until which a majority is trusted. Each client renews at its own node. Losing a
+//     node has no effect while a majority is left.
 //   - A call without a majority releases what it was granted, also at nodes that answer later.
 //   - Tokens rise from grant to grant. The token is the largest one of the majority, which is then written back to a
 //     majority. A grant takes that second round trip, and fails without it.
@@ -70,11 +70,12 @@ var quorumKind = func() *kind {
 //
 // All users of a lock must have the same set of nodes. To change it, add or remove one node at a time, everywhere,
 // before the next: majorities of sets that differ by one node overlap, those of a set of three and a set of five need
-// not. Use an even number of nodes only while you change the set: it survives no more losses than one node less.
+// not. Use an even number of nodes only while you change the set: the lock then survives no more losses than with one
+// node less.
 type Quorum struct {
 	clients []*Client
 	need    int
-	silent  []atomic.Bool // by node: it couldn't be reached when last asked
+	silent  []atomic.Bool // by node: when last asked, it couldn't be reached, or didn't answer in time
 
 	mu     sync.Mutex
 	queues map[string]*quorumQueue // by key
@@ -165,8 +166,8 @@ func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.ta
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a
 // majority of the nodes: a node has published a release, or the lease seen there has expired. Before it asks again, it
-// pauses for a random time, so that one of several processes is the first. The waiters of one Quorum are served in
-// order. While no majority answers, it asks about twice a second, and fails after one lease.
+// pauses for a random time, so that one of several rivals is the first. The waiters of one Quorum are served in order.
+// While no majority answers, it asks about twice a second, and fails after one lease.
 //
 // Otherwise it is like Mutex.Lock.
 func (m *QuorumMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
@@ -181,7 +182,7 @@ func (m *QuorumMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l 
 	return tryDo(ctx, m, fn)
 }
 
-// Inspect returns the holder of the lock at each node, by the node's address. Only a client that holds it at a majority
+// Inspect returns the holder of the lock at each node, by the node's address. Only a caller that holds it at a majority
 // of the nodes has the lock. A holder's owner differs from node to node; its token is the same at a majority, once the
 // grant is complete. If some requests fail, the result has the other nodes, and the error says which failed.
 func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {

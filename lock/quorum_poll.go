@@ -39,9 +39,9 @@ var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf(
 // errNotAwaited is the error of a node whose answer wasn't waited for: see quorumTry.awaits, releaseAtNodes.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
 
-// poll asks all nodes at once. It returns the lease if a majority grants it. Otherwise it returns why there is none,
-// and has released what it was granted. A node for whose answer it doesn't wait stays pending, and isn't asked again
-// before it has answered.
+// poll asks all nodes at once, except those that are still pending. It returns the lease if a majority grants it and
+// confirms its token. Otherwise it returns why there is none, and has released what it was granted. A node for whose
+// answer it doesn't wait stays pending, and isn't asked again before it has answered.
 func (t *quorumTry) poll() (*Lease, *pollResult) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
 	t.record.acquire.Attempt()
@@ -53,7 +53,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 		}
 	}
 	// A node that hangs costs nothing if the others grant, nodeTimeout if they don't decide without it, and after that
-	// nothing until it answers: see awaits.
+	// nothing while the others can be a majority: see awaits.
 	var in, granted []vote
 	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
 		in, granted = t.receive(<-t.votes, in, granted)
@@ -84,9 +84,9 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	return nil, t.resultOf(in, err)
 }
 
-// awaits reports whether the poll waits on for pending votes. While it waits, it holds what it was granted, which other
-// callers may need for their majority. So it waits for a node that couldn't be reached last time only if the others
-// can't be a majority.
+// awaits reports whether the poll goes on waiting for pending votes. While it waits, it holds what it was granted,
+// which other callers may need for their majority. So it waits for a node that couldn't be reached last time only if
+// the others can't be a majority.
 func (t *quorumTry) awaits() bool {
 	others := 0
 	for i, pending := range t.pending {
@@ -161,8 +161,9 @@ func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vot
 	return append(in, v), granted
 }
 
-// closeVote is called when nothing more is to be done with a vote. It leaves the client's gate. It cleans up after a
-// call whose reply was lost; a call that is still under way does that itself: see ask.
+// closeVote is called when nothing more is to be done with a vote. It leaves the client's gate. If the node didn't
+// grant the lock, it cleans up after a call whose reply was lost. A call that is still under way does that itself: see
+// ask.
 func (t *quorumTry) closeVote(v vote) {
 	if v.claim == nil {
 		return
@@ -192,8 +193,9 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// formLease makes the lease from the votes of a majority, granted. in are all votes that have come. If too few members
-// are left because clients close, it returns nil, nil. Then the votes of these clients in in are ErrClosed.
+// formLease makes the lease from granted, the votes of a majority. The slice in has all votes that have come. If too
+// few members are left, because clients close or the caller's ctx has ended, it returns nil, nil. It then sets the err
+// of the closing clients' votes in that slice to ErrClosed.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -242,7 +244,8 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	return &cl.handle, nil
 }
 
-// admit makes a vote a member of the lease. It reports false if the node's client is closing.
+// admit makes a vote a member of the lease, or releases what it granted if the lease no longer lives. It reports false
+// if the node's client is closing.
 func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
 	granted := v.acquireReply

@@ -8,8 +8,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// quorumQueue is the queue of a Quorum's waiters for one lock. It exists while it has a waiter. Of these, only its head
-// asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
+// quorumQueue is the queue of a Quorum's waiters for one lock. It exists while it has a waiter. Of the waiters, only
+// the head asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
 type quorumQueue struct {
 	q       *Quorum
 	key     string
@@ -123,7 +123,7 @@ func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
 // Down implements pubsub.Listener.
 func (e *quorumListener) Down() { e.tell(false, wakeNone) }
 
-// Message implements pubsub.Listener. The lock was released at the node.
+// Message implements pubsub.Listener. The lock may be free at the node now.
 func (e *quorumListener) Message(string) { e.tell(true, wakeMessage) }
 
 func (e *quorumListener) tell(heard bool, due wakeup) {
@@ -163,8 +163,8 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue.q.mu.Unlock()
 }
 
-// noteAnswer notes the head's question: what it has seen at the nodes, who holds the lock by the answers of a majority,
-// and the traceparent of that holder's acquire. failed is pollResult.err.
+// noteAnswer notes the result of the waiter's question, if it is the head: what it has seen at the nodes, who holds the
+// lock by the answers of a majority, and the traceparent of that holder's acquire. failed is pollResult.err.
 func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, traceparent string, failed error) {
 	w.noteNodes(nodes)
 	queue := w.queue
@@ -181,7 +181,8 @@ func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, tracepar
 	}
 }
 
-// next returns when the waiter, if it is the head, should ask, and why: the lock may be free at need nodes then.
+// next reports whether the waiter is the head. If it is, next also returns when it should ask, and why: the lock may be
+// free at need nodes then.
 func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	queue := w.queue
 	queue.q.mu.Lock()

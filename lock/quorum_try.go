@@ -24,7 +24,7 @@ type quorumTry struct {
 	pending  []bool // by node: it was asked, and hasn't answered yet
 	nodes    []nodeState
 
-	callsCtx    context.Context // of the calls to the nodes; ends with ctx, until detachCalls
+	callsCtx    context.Context // of the calls to the nodes; ends with ctx, unless detachCalls was called before
 	detachCalls func() bool
 
 	splits int           // polls in a row that some nodes granted, but that gave no lease
@@ -115,7 +115,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 	return &cl.handle, nil
 }
 
-// once is TryLock.
+// once takes the lock for QuorumMutex.TryLock, after rejoin has found no lease to join.
 func (t *quorumTry) once() (*Lease, error) {
 	l, r := t.poll()
 	switch {
@@ -213,7 +213,8 @@ func (t *quorumTry) ended(err error) (*Lease, error) { return t.fail(contextOutc
 // errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")
 
-// sleep waits until w is the head of its queue and has a reason to ask, and then for pause.
+// sleep waits until w is the head of its queue and has a reason to ask, and then for the time of pause. It fails if ctx
+// ends, WithWait is over, or too many clients close.
 func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -257,8 +258,8 @@ const (
 	maxPause = 250 * time.Millisecond
 )
 
-// pause returns a random time to wait before a poll, because other processes may poll at the same time. Its bound gives
-// one of them time to be the first at a majority. It doubles with each split, up to maxPause.
+// pause returns a random time to wait before a poll, because rivals may poll at the same time. Its bound gives one of
+// them time to be the first at a majority. The bound doubles with each split, up to maxPause.
 func (t *quorumTry) pause() time.Duration {
 	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // The counters of semaphores and latches have no lease. If a reply is lost and the request is repeated, a counter that
-// is changed twice stays wrong. So a script that changes a counter, and no lease, also writes a receipt beside it, with
-// the operation's owner in its name. A repeated request finds the receipt and changes nothing.
+// is changed twice stays wrong. So a script that changes a counter without granting or ending a lease also writes a
+// receipt beside it, with the operation's owner in its name. A repeated request finds the receipt and changes nothing.
 
 const (
 	// receiptTimeout is how long the cleanup repeats an operation with a receipt that Redis hasn't confirmed.
@@ -90,7 +90,7 @@ func (cl *claim) spentReceipts() []string {
 }
 
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it, unless
-// Redis has refused it for good. It reports false if the script's condition for the change wasn't met.
+// that can't help: see releaseReply.mayGoOn. It reports false if the script's condition for the change wasn't met.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
 	began := time.Now()
 	f, err := lk.c.ops.releaseWithRetry(

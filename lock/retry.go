@@ -14,7 +14,7 @@ const maxTries = 4 // see retry
 
 // retry calls try until it succeeds, with a pause before each new try (redisfail.Backoff). It gives up if ctx has
 // ended, the error is final (redisfail.Failure.Retry), a try has got no reply in its time, all tries are used (0: any
-// number), or the next one would begin after until (zero: no limit).
+// number), or the next try would begin after the time until (zero: no limit).
 //
 //	operation                               tries     until
 //	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock and for a Quorum

@@ -26,8 +26,8 @@ var semaphoreKind = &kind{
 //
 // It differs from a Mutex:
 //
-//   - As many leases live at one time as there are permits, also several of one caller. There is no ErrDeadlock, and
-//     WithReentrancy has no effect.
+//   - As many leases may live at one time as there are permits, also several of one caller. There is no ErrDeadlock,
+//     and WithReentrancy has no effect.
 //   - The cause of a loss doesn't say who has the permit: it is CauseMissing whether the permit is free by now, another
 //     holder has it, or the semaphore was deleted.
 //   - Nobody can see who holds the permits: HeldError has no Owner.
@@ -95,7 +95,7 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
 
 // Lock takes a permit. It waits for one until ctx ends or WithWait is over. A released permit wakes the first waiter of
-// each process, and so does the end of the next lease that runs out. Within a process, waiters get permits in the order
+// each client, and so does the end of the next lease that runs out. Within a client, waiters get permits in the order
 // of their calls. If the semaphore has no permits (Redis lost it, or nobody gave it any), Lock waits until it gets
 // some, and logs that once.
 //

@@ -31,9 +31,10 @@ var unleasedSemaphoreKind = &kind{
 //
 // An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //
-// WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. As defaults given to New they are
-// ignored. A waiter that isn't woken asks again every third of WithLease's ttl, 10 s at most. If Redis doesn't answer,
-// or refuses for a while, TrySetPermits, AddPermits and Release are repeated for that ttl, 30 s at most.
+// WithFixedLease, WithMaxHold, WithMinHold, WithHeartbeat and WithTakeoverDelay are refused. As defaults given to New
+// they are ignored, but the ttl of WithFixedLease counts like that of WithLease. A waiter that isn't woken asks again
+// about every third of WithLease's ttl, 10 s at most. If Redis doesn't answer, or refuses for a while, TrySetPermits,
+// AddPermits and Release are repeated for that ttl, 30 s at most.
 type UnleasedSemaphore struct{ lock }
 
 // UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is
@@ -65,9 +66,9 @@ func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 // Acquire takes n permits, 1 or more. It waits until as many are left, ctx ends or WithWait is over. The caller keeps
 // the permits if ctx ends later.
 //
-// A wait costs Redis little: permits that are given back wake the first waiter of each process. Within a process,
-// waiters get permits in the order of their calls, so that a waiter for many isn't overtaken by waiters for few.
-// Between processes there is no order, and it may be overtaken. TryAcquire may overtake waiters.
+// A wait costs Redis little: permits that are given back wake the first waiter of each client. Within a client, waiters
+// get permits in the order of their calls, so that a waiter for many isn't overtaken by waiters for few. Between
+// clients there is no order, and it may be overtaken. TryAcquire may overtake waiters.
 //
 // The errors of a wait are those of Mutex.Lock, other errors those of TryAcquire.
 func (s *UnleasedSemaphore) Acquire(ctx context.Context, n int) error {
@@ -87,7 +88,8 @@ func (s *UnleasedSemaphore) take(ctx context.Context, n int, wait bool) error {
 }
 
 // Release gives n permits back, 1 or more, and wakes waiters. It doesn't check whether they had been taken. It works on
-// a ctx that has ended, and then goes on for one lease at most; otherwise it returns when ctx ends at the latest.
+// a ctx that has ended, and then takes no longer than WithLease's ttl, and 30 s at most. Otherwise it returns when ctx
+// ends at the latest.
 //
 // If it failed because Redis didn't answer, or is in a state that ends by itself (READONLY, NOREPLICAS, LOADING and the
 // like), don't repeat it: the client goes on with it for two minutes. What Redis refused for good at the first try

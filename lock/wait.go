@@ -27,7 +27,7 @@ type waiter struct {
 	ticket       uint64         // its number in the queue, from 1
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
 	failures     failureStreak  // of the tries before it joined q, which has the later ones
-	deadlock     *foundDeadlock // has its wait in it, and isn't reported yet; nil: none
+	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
 	claim    *claim        // replaced only by that goroutine, after an attempt. During one, no lock is handed to it
@@ -43,10 +43,10 @@ type wakeup uint8
 
 const (
 	wakeNone       wakeup = iota
-	wakeMessage           // a message: the lock was released
-	wakeLocal             // it was released or lost in this process, or the waiter before this one got in or left
+	wakeMessage           // a message: a release woke this client, or granted the lock to the head
+	wakeLocal             // this client released, forced or lost the lock, or the waiter before this one got in or left
 	wakeExpiry            // the lease that was seen is about to end, or should have ended
-	wakePoll              // messages may come late or not, an attempt failed, or the head keeps its place in Redis
+	wakePoll              // messages may come late or never, an attempt failed, or the head keeps its place in Redis
 	wakeFallback          // another client was notified of the release, and nothing was heard since
 	wakeSubscribed        // the subscription is new
 )
@@ -73,13 +73,14 @@ const (
 	turnSleep    turn = iota
 	turnAsk           // it is the head of its queue, and due
 	turnStop          // it is the head and due, but its ctx has ended
-	turnWon           // it has the lock
+	turnWon           // it has the lock, or the latch is open
 	turnOffered       // a message grants it the lock, but may be too old to be trusted
 	turnDeadlock      // its wait is part of a deadlock
 )
 
-// wait waits until w has the lock. It fails if ctx ends, waitOver fires, the client closes, an error is final, or the
-// wait has to end a deadlock. Redis is called with callCtx, which ends with ctx or before it.
+// wait waits until w has the lock. It fails if ctx ends, waitOver fires, the client closes, an attempt fails for good
+// (see attemptFailed), or the wait has to end a deadlock. Redis is called with callCtx, which ends with ctx or before
+// it.
 func (ws *waitQueues) wait(
 	ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time,
 ) (*claim, acquireReply, error) {
@@ -256,7 +257,7 @@ var wakeupSources = map[wakeup]telemetry.WakeupSource{
 }
 
 // quit ends the wait without the lock. The cleanup removes what the claim may have in Redis: a lock that it was just
-// given, or its place in a queue. It also wakes all clients if a release may have woken this waiter alone.
+// given, or its place in a queue. It also wakes all clients if waitQueue.leaving says that it must.
 func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, acquireReply, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
@@ -282,7 +283,7 @@ func (w *waiter) stopped(cause error) error {
 	failed := w.failed
 	if w.q != nil { // its head asks for all
 		seen = w.q.seen.HeldError
-		if replicas := (*ReplicasError)(nil); !errors.As(w.q.failures.err, &replicas) { // which only the head asked for
+		if replicas := (*ReplicasError)(nil); !errors.As(w.q.failures.err, &replicas) { // about the head's own options
 			failed = cmp.Or(failed, w.q.failures.err)
 		}
 	}

@@ -22,11 +22,11 @@ import (
 //	   ▼                                                  │
 //	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
 //
-// A release in another process may grant the lock to the head, by a message. The head looks at it in headSleeps, before
-// it asks, and leaves with the lock: see waitQueues.accept.
+// A release by another client may grant the lock to the head, by a message. The head looks at the message in
+// headSleeps, before it asks. If it trusts the message, it leaves with the lock: see waitQueues.accept.
 //
-// due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a
-// wake-up that arrives while the head asks makes it ask once more: Redis may have answered before the release.
+// due is the reason to ask that the head hasn't acted on. It may be set in every state, and is acted on in headSleeps.
+// So a wake-up that arrives while the head asks makes it ask once more: Redis may have answered before the release.
 //
 //	event                      effect on due                       in
 //	a release message          wakeMessage                         Message
@@ -78,9 +78,9 @@ type waitQueue struct {
 }
 
 const (
-	minRecheck   = 5 * time.Millisecond   // how long after the end of a lease the head asks, at least, unless before
+	minRecheck   = 5 * time.Millisecond   // the least time from the end of a lease until the head asks after it
 	maxForesight = time.Second            // how long before the end of a lease the head asks, at most
-	pollEvery    = 500 * time.Millisecond // without a subscription, on average
+	pollEvery    = 500 * time.Millisecond // the time between two questions without a subscription, on average
 	maxPolls     = 1000                   // per second and client: with more than 500 queues, each polls less often
 )
 
@@ -90,7 +90,7 @@ type headState uint8
 const (
 	headSleeps   headState = iota // until it is due to ask
 	headAsks                      // its attempt is on its way
-	headIsHanded                  // a release in this process is handing the lock to it
+	headIsHanded                  // a release by this client is handing the lock to it
 )
 
 // subState says whether messages of releases arrive.
@@ -122,7 +122,7 @@ type headAttempt struct {
 	params     acquireParams
 	why        wakeup
 	began      time.Time
-	lastTicket uint64 // that of the last waiter who had joined
+	lastTicket uint64 // of the last waiter that had joined by then
 
 	subscription subState
 	gap          bool
@@ -242,7 +242,8 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	return true
 }
 
-// handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or a message will wake it.
+// handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or if a message or the fallback
+// will make it ask.
 func (q *waitQueue) handOverEnded(why wakeup) {
 	q.state = headSleeps
 	if why != wakeNone {
@@ -258,7 +259,7 @@ func (q *waitQueue) dueUnless(why wakeup) {
 	}
 }
 
-// wakeHead makes the head ask now.
+// wakeHead makes the head ask: now or, in states other than headSleeps, when the state has ended.
 func (q *waitQueue) wakeHead(why wakeup) {
 	q.due = why
 	q.signal()
@@ -303,7 +304,8 @@ func (q *waitQueue) Down() {
 	q.signal()
 }
 
-// Message implements pubsub.Listener. A release has woken all clients, or one: see package waitset.
+// Message implements pubsub.Listener. A release has woken all clients, or has woken one or granted it the lock: see
+// package waitset.
 func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // waitQueues are the queues of this client's waiters: one for each lock, or one for each waiter of a FairMutex. They
 // are first come, first served. Only the head of a queue talks to Redis. It sleeps until it learns of a release: from a
-// message, or from a holder in this process. A timer at the end of the holder's lease makes up for lost messages.
+// message, or from a holder of this client. A timer at the end of the holder's lease makes up for lost messages.
 type waitQueues struct {
 	c *Client
 
@@ -40,7 +40,7 @@ func (ws *waitQueues) busy(key string) bool {
 	return ws.queues[key] != nil
 }
 
-// wake makes the head of the lock's queue ask now, and the first waiter for a FairMutex with this key.
+// wake makes the head of the lock's queue ask, and the first waiter for a FairMutex with this key.
 func (ws *waitQueues) wake(key string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -47,7 +47,7 @@ func (c ownChannel) Message(payload string) {
 }
 
 // replaceEntries makes those heads ask to which a release may grant the lock. It is called when the client begins to be
-// slow: a head that asks then replaces its entry by one by which a release only wakes the client. mu must be held.
+// slow: a head that asks then replaces its entry by one with which a release only wakes the client. mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {
@@ -106,8 +106,9 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 	return v, by, true
 }
 
-// outlived is called when a grant has been released. If the wait set may still have the claim's entry, such as at
-// another node because the slot was moving at the time of the grant, a release may grant the claim the lock once more.
+// outlived is called when the release of a grant is over, whatever its outcome. If the wait set may still have the
+// claim's entry, such as at another node because the slot was moving at the time of the grant, a release may grant the
+// claim the lock once more.
 func (ws *waitQueues) outlived(cl *claim) {
 	if !cl.mayBeGranted() {
 		return
@@ -129,7 +130,8 @@ func (ws *waitQueues) giveBackAll() {
 const fallbackAfter = 10 * time.Millisecond
 
 // scheduleFallback is called after a release that may have notified one client only. The queue asks for the lock later
-// or, if it has no waiter any more, the cleanup wakes everybody. granted: the lock isn't free, but another client's.
+// or, if it has no waiter any more, the cleanup wakes everybody. If q is nil, nothing is done. granted: the lock isn't
+// free, but another client's.
 func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool) {
 	if q == nil || !claim.lock.kind.usesWaitSet {
 		return

@@ -33,8 +33,8 @@ func (q *waitQueue) fire() {
 	q.timerFired()
 }
 
-// timerFired makes the head ask if it is time. In states other than headSleeps it does nothing: when such a state ends,
-// turnOf or signal sets the timer.
+// timerFired makes the head ask if it is time. In states other than headSleeps it only notes that the timer isn't set
+// any more: when such a state ends, turnOf or signal sets it.
 func (q *waitQueue) timerFired() {
 	q.timerAt = time.Time{}
 	if q.state != headSleeps {
@@ -49,8 +49,8 @@ func (q *waitQueue) timerFired() {
 	q.signal()
 }
 
-// setFallback makes the head ask after a release that only another client was notified of: soon or, if granted, when
-// that client should have renewed.
+// setFallback makes the head ask after a release that only another client was notified of: soon or, if that client was
+// granted the lock, when it should have renewed.
 func (q *waitQueue) setFallback(granted bool) {
 	wait := fallbackAfter + rand.N(fallbackAfter)
 	if granted {
@@ -60,8 +60,8 @@ func (q *waitQueue) setFallback(granted bool) {
 	q.signal()
 }
 
-// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, because a living holder
-// has renewed it by that time. If the holder hasn't (overdue), the next question comes after the end.
+// noteHolder notes who holds the lock, and when to ask again: as a rule shortly before the lease ends, because a living
+// holder has renewed it by that time. If the holder hasn't (overdue), the next question comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
 	q.seen = lastHolder{
@@ -95,8 +95,9 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	q.nextAsk.at = time.Now().Add(wait)
 }
 
-// pollPause returns the time until a head asks again that has no subscription, or whose attempt failed. It grows with
-// the number of queues: the polls of thousands would keep Redis and this process so busy that they subscribe later.
+// pollPause returns the time until a head asks again that has no subscription, or whose attempt failed. With more than
+// 500 queues it grows with their number: the polls of thousands of queues would keep Redis and this process so busy
+// that the subscriptions come later.
 func (ws *waitQueues) pollPause() time.Duration {
 	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
 	return each/2 + rand.N(each)
