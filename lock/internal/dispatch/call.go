@@ -112,8 +112,8 @@ func (r *Reply) Learn(now int64, late bool, err error) error {
 	return nil
 }
 
-// stamp sets the time of sending, and the not-after: MayWriteFor later, or the deadline of the caller's ctx if that is
-// sooner.
+// stamp sets the time of sending, and the not-after if the script takes one: MayWriteFor later, or the deadline of the
+// caller's ctx if that is sooner.
 func (c *Call) stamp(now time.Time) {
 	c.sent = now
 	if c.Expires() {

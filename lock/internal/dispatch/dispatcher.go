@@ -1,11 +1,11 @@
 // Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the
 // server refused it and ran nothing (NOSCRIPT or MOVED, for example). Callers decide whether to retry.
 //
-// A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise the call is
-// pending until a worker sends it in a batch, because a caller must leave when its ctx ends, and go-redis may wait
-// until ReadTimeout. A batch takes the calls that are pending when it is sent, maxBatch at most, in one round trip. How
-// many batches may be in flight depends on the round-trip time to the server: see rttEstimate. Far away they share a
-// connection of their own if they can: see backend.Redis.OpenStream.
+// A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise a worker sends
+// it, because a caller must leave when its ctx ends, and go-redis may wait until ReadTimeout. Until then the call is
+// pending, unless it can't share a batch. A batch takes the calls that are pending when it is sent, maxBatch at most,
+// in one round trip. How many batches may be in flight depends on the round-trip time to the server: see rttEstimate.
+// If the server is far away, they share a connection of their own if they can: see backend.Redis.OpenStream.
 //
 // A Call is a backend.Call (what is sent: a script with its keys and arguments) in a script.Request (which knows where
 // the not-after is) with a deadline, an owner and an outcome.
@@ -114,7 +114,7 @@ func (n *Node) NoteKeyFault(refused error) bool {
 }
 
 const (
-	maxInFlight = 64                     // batches and inline calls to one node; renewals don't count
+	maxInFlight = 64                     // batches and inline calls to one node; DoAlone, Eval and EvalEach don't count
 	maxIdle     = 8                      // workers without a batch, for all nodes together
 	slowBatch   = 100 * time.Millisecond // a healthy server answers sooner
 )
@@ -135,7 +135,7 @@ func New(cfg Config) *Dispatcher {
 }
 
 // Close makes the callers that wait for a worker leave, and waits until the inline calls and the workers have ended. It
-// doesn't wait for DoAlone, Eval and EvalEach, which work after it, too. It must be called once.
+// doesn't wait for DoAlone, Eval and EvalEach, which work after it, too. It must be called only once.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	close(d.closed)
@@ -194,7 +194,8 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (re
 	return reply, err
 }
 
-// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. left is as do's.
+// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. left means the same
+// as in do.
 func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
@@ -209,8 +210,9 @@ func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Durat
 }
 
 // prepare waits until the backend knows its servers. Only then can the call go to its own node, and wait for no other.
-// It sends a second call, p, with the same script: if that may share a batch, inFlightLimit bounds a crowd of such
-// calls. p is over when any preparation has succeeded, because the server that p itself asks may hang.
+// It sends a second call, p, with the same script. If that script may share a batch, inFlightLimit bounds how many such
+// calls are in flight when many callers come at once. p is over when any preparation has succeeded, because the server
+// that p itself asks may hang.
 func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	p := d.NewCall(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready
@@ -348,7 +350,7 @@ func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, timeout time.Du
 	return fast <= backend.MaxFastTimeout && (!limited || time.Until(end) > fast)
 }
 
-// enqueue gives a call to a worker, or reports that the caller sends it inline.
+// enqueue gives a call to a worker or adds it to the pending calls, or reports that the caller sends it inline.
 func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 	n := c.node
 	c.unbatchable = c.Replicas > 0 || d.backend.Traits().MultiLockScripts && !c.Batchable()
@@ -370,7 +372,7 @@ func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 	return false, nil
 }
 
-// addWorker starts one more worker for the pending calls of a node, if c is among them.
+// addWorker starts one more worker for the pending calls of a node, if c is among them and maxInFlight allows it.
 func (d *Dispatcher) addWorker(n *Node, c *Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

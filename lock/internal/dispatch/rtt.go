@@ -3,8 +3,8 @@ package dispatch
 import "time"
 
 const (
-	// leastShared is how many batches of pending calls may be in flight to a server nearby: one that Redis runs, one
-	// that it can run next, and one whose replies are being read.
+	// leastShared is how many batches of pending calls may be in flight in any case: one that Redis runs, one that it
+	// can run next, and one whose replies are being read.
 	leastShared = 3
 	// batchTime is about how long Redis and this process work on a batch. In a round trip of n * batchTime, n more
 	// batches can be in flight without waiting for each other.
@@ -18,9 +18,9 @@ const (
 // rttEstimate estimates how long a round trip to an idle server takes. Zero: unknown.
 type rttEstimate time.Duration
 
-// learn takes how long a call or a batch took; 0 says nothing. A shorter time counts in any case. A longer one counts
-// only if nothing else was in flight when it was sent (alone), because otherwise it may have waited for the others: the
-// estimate, and so the number of batches, would grow without end.
+// learn takes how long a call or a batch took; 0 says nothing. The first time counts in any case, and so does a shorter
+// one. A longer one counts only if nothing else was in flight when it was sent (alone), because otherwise it may have
+// waited for the others: the estimate, and so the number of batches, would grow without end.
 func (e *rttEstimate) learn(took time.Duration, alone bool) {
 	switch took := rttEstimate(took); {
 	case took <= 0:

@@ -50,8 +50,8 @@ func (d *Dispatcher) startIfRoom(n *Node) {
 	}
 }
 
-// hasRoom reports whether inFlightLimit allows one more batch of pending calls. If not, and the server is far away, it
-// asks for a stream. mu must be held.
+// hasRoom reports whether one more batch of pending calls may be in flight to a node: nothing is in flight to it, or
+// inFlightLimit allows it. Otherwise, if the server is far away, hasRoom asks for a stream. mu must be held.
 func (d *Dispatcher) hasRoom(n *Node) bool {
 	// Each node may have one batch in any case.
 	if n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
@@ -134,7 +134,8 @@ func (d *Dispatcher) work(w *worker) {
 	}
 }
 
-// begin fills the batch of a worker that was started for pending calls. It reports false if there is nothing to send.
+// begin fills the batch of a worker that was started for pending calls. It reports false if there is nothing to send,
+// or the Dispatcher is closed.
 func (d *Dispatcher) begin(w *worker) bool {
 	if !w.shared {
 		return true
@@ -152,7 +153,8 @@ func (d *Dispatcher) begin(w *worker) bool {
 	return true
 }
 
-// end notes that the batch has ended, and fills the next one. It reports false if there is no next one.
+// end notes that the batch has ended, and fills the next one. It reports false if there is no next one, or the worker
+// must not send it.
 func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -265,8 +267,8 @@ func (d *Dispatcher) send(c *Call) {
 	}
 }
 
-// sendAll sends several calls in one script if the server allows that. The calls that the server refuses there, or all,
-// are sent in one script each, in one round trip.
+// sendAll sends several calls in one script if the server allows that. Otherwise it sends all of them in a script each,
+// in one round trip. It does the same with the calls that the server refuses in the shared script.
 func (d *Dispatcher) sendAll(w *worker) {
 	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's ctx must not end the others' calls
 	each := w.calls

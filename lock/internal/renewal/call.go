@@ -20,8 +20,10 @@ import (
 //  1. leasesAtNode redirects the leases that now live on another node.
 //  2. renewTogether renews the others in one call. If a server wants each call to keep to one slot, or to declare all
 //     keys, renewApart makes several calls in one round trip.
-//  3. askAgain asks again for each lease that a Cluster's node lacks: its slot may be moving to that node.
-//  4. confirmNode drops the results of leases that have moved away in the meantime.
+//  3. askAgain asks again for each lease of a Cluster that was found missing or taken, or whose key was refused: its
+//     slot may be moving.
+//  4. confirmNode redirects the leases that have moved away in the meantime. If it isn't known which servers are the
+//     right ones, no answer counts.
 
 // renewBatch renews the batch and fills in its results. An error is the result of all leases that haven't moved.
 func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
@@ -44,8 +46,9 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	return nil
 }
 
-// leasesAtNode returns the leases that live on the batch's node. It redirects the others, because the batch's node
-// would report them as missing. It sorts leases that are alike together, which makes the call cheaper.
+// leasesAtNode returns the leases that live on the batch's node, or whose node is unknown. It redirects the others,
+// because the batch's node would report them as missing. It sorts leases that are alike together, which makes the call
+// cheaper.
 func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
@@ -125,9 +128,10 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 	}
 }
 
-// askAgain asks again, in a call of its own, for each lease of a Cluster that a call for several leases found missing
-// or taken, or whose key was refused. A node that a slot is moving to lacks the keys that haven't arrived yet, but it
-// redirects a call only for keys that the call declares. The redirection of a call for one lease is followed.
+// askAgain asks again, in a call for each, for the leases that a batch of several found missing or taken, or whose keys
+// were refused. It does so in a Cluster, and where calls must keep to one slot. A node that a slot is moving to lacks
+// the keys that haven't arrived yet, but it redirects a call only for keys that the call declares. The redirection of a
+// call for one lease is followed.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	if len(all) == 1 ||
 		!r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {

@@ -51,8 +51,8 @@ type Config struct {
 	Panicked   func(v any, stack []byte)
 }
 
-// Renewer is a watchdog that renews in Redis, over the connections reserved for renewals. A batch is one call if the
-// server allows that.
+// Renewer is a watchdog that renews in Redis, over the connections reserved for renewals if these can be opened. A
+// batch is one call if the server allows that.
 type Renewer struct {
 	*watchdog.Engine
 	cfg      Config

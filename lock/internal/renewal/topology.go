@@ -29,7 +29,7 @@ func newTopologyWatch(r *Renewer) *topologyWatch {
 	return &topologyWatch{r: r, stop: make(chan struct{})}
 }
 
-// start starts run unless it runs already. It is called for each new lease.
+// start starts run unless it runs already, or close was called. start is called for each new lease.
 func (w *topologyWatch) start() {
 	if w == nil || w.running.Load() {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// Acquirer is a script that acquires a lock for one owner.
+// Acquirer is a script that acquires a lock for one owner. LatchWait only finds out whether a latch is open.
 type Acquirer struct {
 	*backend.Script
 	keys    layout
@@ -93,12 +93,12 @@ type AcquireReply struct {
 	Now     int64 // Redis's time, µs
 
 	Token int64 // if granted
-	Left  int64 // if granted by a semaphore: the number of permits that are left
+	Left  int64 // if granted by a semaphore: the number of permits that are left; by any other lock: 1
 
 	Owner string // if not granted: the holder, or a waiting writer; "": unknown
-	// Remaining is the rest of the holder's lease, or of the place of a waiter that goes first. For a writer it is that
-	// of the longest lease; for a semaphore, also after a grant, that of the lease that ends first. Negative: no lease
-	// will end.
+	// Remaining is the rest of the holder's lease, or of the place of a waiter that goes first. A writer gets the rest
+	// of the longest lease of all holders. A semaphore's Remaining is the rest of the lease that ends first, also after
+	// a grant. Negative: no lease will end, or a lock other than a semaphore was granted.
 	Remaining   time.Duration
 	Traceparent string // of the holder's acquire
 }

@@ -108,8 +108,9 @@ func (b *BatchArgs) Reset() {
 	clear(b.args)
 }
 
-// ParseBatch parses the reply for n requests, and calls each with the reply of each request. The batch's reply has
-// equal replies of successive requests only once, after their number.
+// ParseBatch parses the reply for n requests, and calls the function each with the index and the reply of each request.
+// The batch's reply has equal replies of successive requests only once, after their number. If ParseBatch fails, it may
+// have called the function for some of the requests.
 func ParseBatch(reply any, n int, each func(i int, reply any)) error {
 	replies, _ := reply.([]any)
 	done := 0

@@ -15,9 +15,9 @@
 --          Or, at a replica, one error for all: see demoted.lua
 local answers, answered, previous = {}, 0
 
--- columns finds the values of each letter in sent, from the index at on. It writes those of the letters '=' into places.
--- It returns the numbers of the letters '.'; for each of these, the index before its value for the first operation; and
--- the index that follows all values.
+-- columns finds the values that belong to the letters. They are in the list sent, from the index at on. It writes the
+-- value of each letter '=' into the list places. It returns the positions of the letters '.'; for each of these
+-- positions, the index before its value for the first operation; and the index that follows all values.
 local function columns(letters, sent, at, count, places)
   local own, before = {}, {}
   for i = 1, #letters do

@@ -8,7 +8,7 @@ local othersWait, fairWaits = mark == waitMark, fair == fairMark
 local listening -- the number of the channel's subscribers; nil = not counted
 local refused -- the text of the server's error to a step that notifies waiters
 local nextClient, wokenAt -- the tag of the client to wake, and the time, as text
-local takenBack -- the lock was granted to a waiter of another client, and taken back
+local takenBack -- the lock was granted to a waiter by a message that was refused, and taken back
 
 -- settle updates the wait set. It is called once the lock was released, passed on, or found not to be the owner's: if a
 -- command fails before that, the set stays unchanged.

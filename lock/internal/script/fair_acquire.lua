@@ -1,5 +1,5 @@
--- Takes a free lock for one owner if no waiter is before it. Otherwise enters the queue, unless ARGV[5] is 0, and
--- returns the lock's holder.
+-- Takes a free lock for one owner if no waiter is before it. Otherwise enters the queue, or keeps its place there,
+-- unless ARGV[5] is 0, and returns the lock's holder.
 --
 -- KEYS[1]  the lock: as for acquire.lua
 -- KEYS[2]  the lock's token counter

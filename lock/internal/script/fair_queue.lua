@@ -16,8 +16,8 @@ local function leave(queue, waiter)
   redis.call('lrem', queue.waiters, 1, waiter)
 end
 
--- first returns the head of the queue, the time in ms until which the head's place is kept, and whether dead waiters
--- were removed before it. The waiter 'me' is alive: it makes this call.
+-- first returns the head of the queue (false: it is empty), the time in ms until which the head's place is kept, and
+-- whether dead waiters were removed before it. The waiter 'me' is alive: it makes this call.
 local function first(queue, ms, me)
   local cleared = false
   while true do

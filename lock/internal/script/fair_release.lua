@@ -23,8 +23,8 @@ local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
 local wake = own or not waits or redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
--- finish removes the owner from the queue, and wakes the next in it. It returns the error's text if a message was
--- refused.
+-- finish removes the owner from the queue if it is there, and wakes the next in the queue if wake is true. It returns
+-- the error's text if a message was refused.
 local function finish()
   if waits then
     leave(queue, ARGV[1])

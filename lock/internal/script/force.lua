@@ -4,7 +4,7 @@
 -- KEYS[3]  of a FairMutex only: its queue; the first waiter is then woken even if the lock has no mark
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
--- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>'
+-- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner without '-<seq>'
 -- ARGV[4]  the calling client, to be named to the holder
 --
 -- Returns  0                           the lock was free

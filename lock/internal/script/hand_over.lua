@@ -1,5 +1,5 @@
 -- Gives the lock to a waiter of the same client if no other client is seen to wait (see near.lua). If it doesn't,
--- next.lua and release.lua follow: next.lua may give the lock to that waiter yet.
+-- next.lua and release.lua follow: next.lua may still give the lock to that waiter.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the lock's token counter

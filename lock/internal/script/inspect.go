@@ -59,8 +59,8 @@ func ParseInspect(reply any) (InspectReply, error) {
 		case field == MetaField:
 			r.Token, r.Traceparent = ParseMeta(value)
 		case field == "mode":
-			// rw_inspect.lua sends the owner first. Without an owner before it, inspect.lua has read the hash of a
-			// read-write lock, whose mode is ignored.
+			// rw_inspect.lua sends the owner first. If no owner comes before the mode, inspect.lua has read the hash of
+			// a read-write lock: the mode is then ignored.
 			if r.Owner != "" {
 				r.Mode = value
 			}

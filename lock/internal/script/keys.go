@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
-// fencePart follows the key prefix in the name of a token counter.
+// fencePart follows the key prefix in a FenceKey.
 const fencePart = "lockdog:fence:"
 
 // Reserved are the parts of names that mark the keys in which lockdog and Redisson keep the state of a lock, a slot or
@@ -52,16 +52,16 @@ func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
 // counts as waiting, ms. See rw.lua.
 func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
 
-// markKeys returns the beginning of the keys of the marks of a read-write lock's holder. See rw.lua.
+// markKeys returns the part with which the keys of all marks of one holder begin. See rw.lua.
 func markKeys(key, owner string) string { return suffixed(key, owner+":rwlock_timeout:") }
 
 // MarkKey returns the key of the first mark of a read-write lock's holder.
 func MarkKey(key, owner string) string { return MarkKeyOf(key, owner, 1) }
 
-// MarkKeyOf returns the key of the nth mark of a read-write lock's holder, which has one for each time that it entered.
+// MarkKeyOf returns the key of the nth mark of a read-write lock's holder, counted from 1. See rw.lua.
 func MarkKeyOf(key, owner string, n int) string { return markKeys(key, owner) + strconv.Itoa(n) }
 
-// PermitsKey returns the key of the permits of a semaphore that are taken.
+// PermitsKey returns the key of the permits that are taken from a semaphore with leases.
 func PermitsKey(key string) string { return suffixed(key, "timeout") }
 
 // ReceiptKey returns the key of an operation's receipt. The receipt makes a repeated call harmless: see once.lua.

@@ -1,12 +1,13 @@
 -- The part of a release that chooses the next client, if others wait and not all of them are to be woken. It grants the
--- lock to that client's next waiter, if the wait set has the waiter's owner. Step 2 of the protocol in
--- lock/internal/waitset/waitset.go.
+-- lock to that client's next waiter, if the wait set has the waiter's owner and nothing below forbids it. Step 2 of the
+-- protocol in lock/internal/waitset/waitset.go.
 --
--- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries:
--- with more, a client waits that has no entry; with fewer, a client of the set isn't subscribed any more. Otherwise all
--- are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works if they can't be used
--- (an ACL, a slot that moves): without the set it wakes all, without the counter it only wakes the client. If one is
--- missing, it isn't created: the slot may be moving to this node, and the key may not have arrived yet.
+-- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries.
+-- If it has more subscribers, a client waits that has no entry; if it has fewer, a client of the set isn't subscribed
+-- any more. Otherwise all are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works
+-- if they can't be used (an ACL, a slot that moves): without the set it wakes all, without the counter it only wakes
+-- the client. If one is missing, it isn't created: the slot may be moving to this node, and the key may not have
+-- arrived yet.
 --
 -- The grant lasts for the short trust time in the waiter's entry. Its message on <channel>:<tag> is
 --   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>
@@ -17,8 +18,8 @@
 -- The subscriber of <channel>:<tag> is counted before the grant, not by the message: a sharded message also reaches
 -- subscribers at the shard's replicas, which aren't counted, and a client that gets the message believes it.
 --
--- Returns  {4, now}         released, and granted to a waiter of another client: a remote grant
---          {5, now, token}  handed over to the next waiter of this client, which was chosen
+-- Returns  {4, now}         released, and granted to a waiter by a message: a remote grant
+--          {5, now, token}  handed over to the waiter of ARGV[9]: its client was chosen
 --
 -- ARGV[9..12] are those of hand_over.lua, or missing. Needs entry.lua and transfer.lua.
 local set = tagged('lockdog_wait:', KEYS[1])

@@ -32,8 +32,8 @@ local function keepReceipt(spent)
 end
 
 -- add writes the receipt, adds delta to the counter, and publishes message(new number) unless that is false. It returns
--- the reply of the script and the new number. If a command is refused (by an ACL), all is undone. INCRBY keeps an
--- expiry that somebody set; SET would remove it.
+-- the reply of the script and the new number. If a command is refused (by an ACL), the change and the receipt are
+-- undone, and add returns the error alone. INCRBY keeps an expiry that somebody set; SET would remove it.
 local function add(delta, spent, message)
   keepReceipt(spent)
   local left = redis.pcall('incrby', KEYS[1], string.format('%.0f', delta))

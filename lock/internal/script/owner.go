@@ -37,8 +37,8 @@ func ClientIDOf(owner string) string {
 const transactionDigits = 32
 
 // IsOwner reports whether a field has the form of an owner of lockdog, "<client id>:<16 hex digits>-<number>", or of
-// Redisson, "<id>:<thread>". A hash with other fields is no lock, unless it has MetaField: see foreign.lua. isOwner in
-// owner.lua decides in the same way.
+// Redisson, "<id>:<thread>". A suffix for a writer or for a transaction may follow. A hash whose owners have another
+// form is no lock, unless it has MetaField: see foreign.lua. isOwner in owner.lua decides in the same way.
 func IsOwner(field string) bool {
 	if isNamed(field) {
 		return true

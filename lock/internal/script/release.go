@@ -7,8 +7,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// receiptLife is how long the receipt of an operation is kept. It is longer than the operation can be repeated: by its
-// caller for about a lease, 30 s at most, and then by the cleanup for two minutes.
+// receiptLife is how long the receipt of an operation is kept, unless a later operation deletes it. It is longer than
+// the operation can be repeated: by its caller for about a lease, 30 s at most, and then by the cleanup for two
+// minutes.
 const receiptLife = 5 * time.Minute
 
 // Releaser is a script that releases one owner's lock, or changes a counter once for one owner.
@@ -170,9 +171,9 @@ type ReleaseReply struct {
 	Now             int64 // Redis's time, µs; 0 if it isn't in the reply
 	Token           int64 // if handed over: the waiter's
 	Refused         error // released, but the server refused a step that follows, such as a message to waiters
-	GrantedRemotely bool  // released, and granted to a waiter of another client by a RemoteGrant
+	GrantedRemotely bool  // released, and granted to a waiter by a RemoteGrant
 
-	OthersWait bool // another client waits: it was woken, or it goes on waiting after a hand-over in this process
+	OthersWait bool // one other client was woken, or others go on waiting after a hand-over in this process
 }
 
 // Outcome is the outcome of a release.
@@ -180,9 +181,9 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Done       Outcome = iota // released or retained, or the counter was changed
+	Done       Outcome = iota // released or retained; or a counter was changed, or a latch was open already
 	HandedOver                // to a waiter of this client
-	Missing                   // the lock isn't the owner's any more, and nobody else's; or a counter may not be changed
+	Missing                   // the lock isn't the owner's any more, nor another owner's; or a counter wasn't changed
 	Taken                     // the lock is another owner's
 )
 

@@ -4,14 +4,15 @@
 -- ARGV[1]  owner
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded: the PUBSUB subcommand that counts subscribers
--- ARGV[4]  0 = wake all waiting clients, 1 = wake one if possible, and tell the others so, 2 = wake one if possible
+-- ARGV[4]  0 = wake all waiting clients, 1 = pass the lock on to one if possible, and tell the others so, 2 = pass the
+--          lock on to one if possible. See next.lua
 -- ARGV[5]  the lock's token counter, '' = don't grant the lock to a waiter
 -- ARGV[6]  an entry to remove from the wait set, '' = none; if it is ARGV[7], it stays if another client is chosen
 -- ARGV[7]  the entry for the next waiter of this client, which is added if another client is chosen; '' = none
 -- ARGV[8]  how long the wait set is kept for that waiter, ms. ARGV[6..8] may be left out
 --
 -- Returns  1              released and published
---          2              released, and another client was woken
+--          2              released, and a client other than that of ARGV[7] was woken
 --          {1, 0, text}   released, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --          or what next.lua returns
@@ -38,7 +39,8 @@ if not takenBack then
 end
 
 local message, done = '0', 1
-if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, wokenAt) > 0 then -- 0: the client is gone, all are woken
+-- If nobody gets the message, the client is gone, or the message was refused. Then all are woken.
+if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, wokenAt) > 0 then
   if nextClient ~= string.sub(add, 1, 10) then
     done = 2
   end

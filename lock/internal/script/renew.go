@@ -31,8 +31,8 @@ func NewRenewArgs(notAfter int64, leases int) RenewArgs {
 	return RenewArgs{args: append(make([]any, 0, renewHead+sectionHead+sectionLease*leases), notAfter)}
 }
 
-// Add adds a lease; its length is in ms. Successive leases with the same Holding and length share a section, which
-// costs less.
+// Add adds a lease. The argument lease is its length in ms, boxed. Successive leases with the same Holding and length
+// share a section, which costs less.
 func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
 	if kind := h.kind(); a.leases == 0 || a.args[a.section] != kind || a.args[a.section+1] != lease {
 		a.count()
@@ -70,7 +70,7 @@ type RenewOutcome uint8
 
 // The numbers are those of renew.lua's reply.
 const (
-	RenewMissing RenewOutcome = iota // the lock is gone
+	RenewMissing RenewOutcome = iota // the lock or the permit is gone, or the permit's lease has run out
 	Renewed
 	RenewTaken // the lock has another owner
 	RenewLate  // the call came after its not-after, and wrote nothing

@@ -1,7 +1,8 @@
 -- Renews many leases of one node in one call. A lease is renewed only for its owner.
 --
--- KEYS[1]  the first lock: routes the call. The locks are in ARGV because in a cluster all declared keys must be in one
---          slot, while a script may use undeclared keys of any slot of its own node.
+-- KEYS[1]  the first lock: routes the call. In a cluster it may be left out. The locks are in ARGV because in a cluster
+--          all declared keys must be in one slot, while a script may use undeclared keys of any slot of its own node
+-- KEYS[2]  the owner's mark, only in a call for one reader or writer where all keys must be declared
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[2..] sections of leases of one kind and length:
 --          the kind: '' = the owner is a field of the lock's hash, 'r' = of a read-write lock's hash, 'p' = the owner
@@ -11,7 +12,8 @@
 --          per lease: the lock, owner
 --
 -- Returns  {now, how many were renewed, n, result, ...}: for each lease that wasn't renewed its number, counted from 1
---          over all sections, and 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text
+--          over all sections, and its result: 0 the lock or the permit is gone, or the permit's lease has run out; 2 the
+--          lock has another owner; 3 came too late; or the error's text
 --
 -- All keys are used by pcall: an error at one lock doesn't stop the renewal of the others, except a replica's: see
 -- demoted.lua. A lock is reported as gone only after a write of its key that changes nothing: a replica, which may be

@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// ErrReply is matched by the error for a reply that none of our scripts returns.
+// ErrReply is matched by the error for a reply that the called script never returns.
 var ErrReply = errors.New("lockdog: unreadable answer of Redis")
 
 // unreadable returns an ErrReply that quotes the beginning of the reply.
@@ -40,8 +40,8 @@ func readInts(nums []int64, reply any) ([]any, error) {
 // LeastTime is a Unix time in µs, of the year 1987. A smaller number in a reply or a message isn't a time.
 const LeastTime = 1 << 49
 
-// Millis converts a PTTL to a Duration, which is negative if there is no expiry. It returns at most half of the longest
-// Duration, so that callers can add to it.
+// Millis converts a PTTL to a Duration, which is negative if there is no expiry, or no key. It returns at most half of
+// the longest Duration, so that callers can add to it.
 func Millis(ms int64) time.Duration {
 	const longest = int64(1<<62) / int64(time.Millisecond)
 	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond

@@ -76,12 +76,12 @@ func permitKeys(r *Request, l Lock, _ string) {
 	r.Keys = append(r.Keys, l.Key, PermitsKey(l.Key), l.Counter.(string))
 }
 
-// receiptAndPermitKeys are followed by the receipts to delete.
+// receiptAndPermitKeys adds the keys that come before the receipts to delete.
 func receiptAndPermitKeys(r *Request, l Lock, owner string) {
 	r.Keys = append(r.Keys, l.Key, ReceiptKey(l.Key, owner), PermitsKey(l.Key))
 }
 
-// receiptKeys are followed by the receipts to delete.
+// receiptKeys adds the keys that come before the receipts to delete.
 func receiptKeys(r *Request, l Lock, owner string) {
 	r.Keys = append(r.Keys, l.Key, ReceiptKey(l.Key, owner))
 }

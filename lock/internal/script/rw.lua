@@ -4,7 +4,8 @@
 --          There is no '@lockdog': to Redisson every field but 'mode' is a holder
 -- KEYS[2]  the lock's token counter
 -- KEYS[3]  the waiting writers: a sorted set of owner -> end of its place, ms. While there is one, new readers wait
--- KEYS[4]  when a writer last left while others waited, ms. Readers that waited before that don't wait for KEYS[3]
+-- KEYS[4]  when a writer last left, or the lock was forced, while others waited, ms. Readers that have waited since
+--          before that time don't wait for KEYS[3]
 -- KEYS[5]  the owner's mark, '<token>[ <traceparent>]': it lives as long as the owner's lease
 -- KEYS[6]  never exists, so that Redis runs none of these scripts while the slot moves (TRYAGAIN): with some of the
 --          marks at each node, live holders would look dead
@@ -57,9 +58,10 @@ local function lease(holder, count)
   return left
 end
 
--- look returns the other holders: the writer, the one with the longest lease, and the dead. Of many readers it only
--- finds one, unless all is set: to check thousands in a release would block Redis for milliseconds. If the key isn't a
--- read-write lock, seen.alien is the error.
+-- look returns the holders other than own: the writer, the one with the longest lease, and the dead. In a lock with
+-- many readers it finds only one live one, unless all is true, or the first that it looks at are dead: to check
+-- thousands in a release would block Redis for milliseconds. If the key isn't a read-write lock, seen.alien is the
+-- error.
 local function look(own, all)
   local seen = {left = -2, readers = 0, dead = {}}
   local function at(fields, one)
@@ -157,7 +159,8 @@ local function grant(mode)
   return {1, now, token}
 end
 
--- lastWriter returns the waiting writer whose place ends last, and that end, ms; nil if none waits.
+-- lastWriter returns the writer in KEYS[3] whose place ends last, and that end, ms, which may have passed; nil if there
+-- is none.
 local function lastWriter()
   local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')
   if last[1] and not isOwner(last[1]) then
@@ -175,8 +178,8 @@ local function lastTurn()
   return tonumber(last)
 end
 
--- gone notifies waiters that a writer has left, or all holders have, and sets KEYS[4] if there are any. It returns the
--- error's text if a command was refused.
+-- gone notifies waiters that a writer has left, or all holders have, and sets KEYS[4] if there are any waiters. It
+-- returns the error's text if a command was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()

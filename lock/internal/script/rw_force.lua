@@ -2,7 +2,7 @@
 --
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
--- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>' and ':write'
+-- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner without '-<seq>' and ':write'
 -- ARGV[4]  the calling client, to be named to the holders
 --
 -- Returns  as force.lua. Safe to run twice.

@@ -1,9 +1,8 @@
 // Package script has the Lua scripts, builds their calls and parses their replies. No other package depends on a
-// position in KEYS, in ARGV or in a reply.
+// position in KEYS, in ARGV or in a reply, but for one thing: the first key routes a call.
 //
 // The file of each script begins with its KEYS, ARGV and replies, or names the file that describes them. The other .lua
-// files are fragments that scripts share. load puts them before the script; release and handOver also put some in the
-// middle.
+// files are fragments that scripts share. They come before the script; release and handOver also put some in the middle.
 package script
 
 import (
@@ -18,10 +17,12 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// wakeFair is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock has the mark '~'.
+// wakeFair is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock is the owner's and
+// has the mark '~'.
 var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
-// function returns Lua code that defines a function whose body is the source of a script, of KEYS and ARGV.
+// function returns Lua code that defines a function. Its parameters are KEYS and ARGV, and its body is the source of a
+// script.
 func function(name string, source ...string) string {
 	return name + " = function(KEYS, ARGV)\n" + strings.Join(source, "") + "end\n"
 }
@@ -34,7 +35,8 @@ func release(shared ...string) string {
 		read("release")
 }
 
-// handOver returns the code that hands a lock over if no other client is seen to wait, and otherwise releases it.
+// handOver returns the code of a release that hands the lock over if no other client is seen to wait (near.lua). If it
+// hasn't handed the lock over, it goes on as release does. shared are as for release.
 func handOver(shared ...string) string {
 	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + release(shared...)
 }

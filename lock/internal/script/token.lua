@@ -1,8 +1,9 @@
 -- noCounter is the error for a counter's key that holds something else. The key isn't changed.
 local noCounter = {err = 'WRONGTYPE The key of the token counter holds text that is no number'}
 
--- follow returns the token after last, which is a counter's text, false = none: the time, or last + 1 if the clock
--- isn't past last. It returns the token as a number and as text; nothing if last isn't a number. Needs clock.lua.
+-- follow returns the token that comes after last: the time, or last + 1 if the clock isn't past last. last is the text
+-- of a counter, false = none. follow returns the token as a number and as text; nothing if last isn't a number. Needs
+-- clock.lua.
 local function follow(last)
   if last and (last == '' or string.find(last, '%D')) then
     return
@@ -16,8 +17,8 @@ local function follow(last)
   return last + 1, string.format('%.0f', last + 1)
 end
 
--- draw draws the next token from a counter. It returns the token as a number and as text. With existing it raises an
--- error if the counter doesn't exist; otherwise it creates the counter.
+-- draw draws the next token from a counter. It returns the token as a number and as text. If existing is true, it
+-- raises an error if the counter doesn't exist; otherwise it creates the counter.
 local function draw(counter, existing)
   local last
   if existing then

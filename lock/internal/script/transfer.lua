@@ -1,4 +1,4 @@
--- transfer gives the lock of its owner to another one, and returns the new token, which it draws from the counter (see
+-- transfer moves the lock from its owner to another one. It returns the new token, which it draws from the counter (see
 -- draw), as a number and as text. It returns nothing if a command was refused (by an ACL, say), or if the counter can't
 -- be used (its slot moves, say). The old owner then still has its field, and the release goes on and deletes the lock.
 --

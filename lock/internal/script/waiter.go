@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Entries say how a call changes the client's entry in a lock's wait set. The zero value changes nothing.
+// Entries say how a call changes the client's entry in a lock's wait set. The zero value asks for no change.
 type Entries struct {
 	Add     string // see Entry; "": none
-	TakeOut string // the entry of an earlier waiter, or Add if a release may hand the lock over to its waiter; "": none
+	TakeOut string // the entry of an earlier waiter; or Add, if a release may hand over to its waiter; "": none
 	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
@@ -46,7 +46,7 @@ func ParseWakeUp(payload string) int64 {
 	return now
 }
 
-// RemoteGrant is the message by which a release grants the lock to a waiter of another client.
+// RemoteGrant is the message by which a release grants the lock to a waiter, nearly always to one of another client.
 type RemoteGrant struct {
 	Owner string // the waiter
 	Token int64
@@ -56,7 +56,8 @@ type RemoteGrant struct {
 	Traceparent string // of From's acquire
 }
 
-// ParseRemoteGrant parses a message. Anybody may have published it: the result is false unless it is a RemoteGrant.
+// ParseRemoteGrant parses a message. Anybody may have published it: the result is false unless the message has the form
+// of a RemoteGrant.
 func ParseRemoteGrant(payload string) (RemoteGrant, bool) {
 	lines := strings.Split(payload, "\n")
 	if len(lines) != 3 || lines[1] == "" {

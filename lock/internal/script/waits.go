@@ -9,9 +9,10 @@ const (
 	waitingKey = "lockdog:waiting"
 )
 
-// WaitsKey returns the key of the long waits of the client with those random digits in its owners. It is a hash: owner
-// of a lease -> the waits whose ctx carries the lease, encoded by package waitgraph. A wait that carries no lease is in
-// the field of its own owner. The random digits are the hash tag, so that the keys of clients are in different slots.
+// WaitsKey returns the key of a client's long waits. The argument random has the random digits in the client's owners.
+// The key is a hash: owner of a lease -> waits whose ctx carries the lease, or whose Multi has taken it, encoded by
+// package waitgraph. A wait that carries no lease is in the field of its own owner. The random digits are the hash tag,
+// so that the keys of clients are in different slots.
 func WaitsKey(prefix, random string) string { return prefix + waitsPart + "{" + random + "}" }
 
 // WaitingKey returns the key of the clients that have long waits: their random digits -> expiry, ms.
@@ -70,14 +71,14 @@ func ParseWaitsWrite(reply any) (WaitsWriteReply, error) {
 	return WaitsWriteReply{Now: nums[1], Late: nums[0] == 2, Known: nums[0] == 1}, nil
 }
 
-// WaitsEnlistArgs makes r a call of waits_enlist.lua for the client with those random digits.
+// WaitsEnlistArgs makes r a call of waits_enlist.lua for the client that has these random digits in its owners.
 func WaitsEnlistArgs(r *Request, key, random string) {
 	r.start(WaitsEnlist)
 	r.Keys = append(r.Keys, key)
 	r.Args = append(r.Args, random, WaitsLife.Milliseconds())
 }
 
-// WaitsReadArgs makes r a call of waits_read.lua. It reads the waits whose ctx carries the leases with those owners.
+// WaitsReadArgs makes r a call of waits_read.lua. It reads the fields of these owners: see WaitsKey.
 func WaitsReadArgs(r *Request, key string, owners []string) {
 	r.start(WaitsRead)
 	r.Keys = append(r.Keys, key)
@@ -86,7 +87,8 @@ func WaitsReadArgs(r *Request, key string, owners []string) {
 	}
 }
 
-// ParseWaitsRead returns how long ago the client refreshed its waits, and for each owner the text, "" for none.
+// ParseWaitsRead returns how long ago the client refreshed its waits, and for each owner the text, "" for none. If the
+// waits are gone, the age is WaitsLife.
 func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, err error) {
 	list, nums, err := ints(reply, 1)
 	if err != nil || len(list) > 1+owners { // fewer: nils at the end may be left out
@@ -115,7 +117,8 @@ func HoldersArgs(r *Request, lock string, most int) {
 	r.Args = append(r.Args, most)
 }
 
-// ParseHolders returns the owners that hold the lock, none if they are too many, and the mode of a read-write lock.
+// ParseHolders returns the owners in the lock's hash, none if there are more than HoldersArgs allowed, and the mode of
+// a read-write lock, "" for any other lock.
 func ParseHolders(reply any) (mode string, owners []string, err error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {
@@ -130,8 +133,8 @@ func ParseHolders(reply any) (mode string, owners []string, err error) {
 	return words[0], words[1:], nil
 }
 
-// WaitsNotifyArgs makes r a call of waits_notify.lua. A client listens on its control channel at the node of each lock
-// that it holds.
+// WaitsNotifyArgs makes r a call of waits_notify.lua. The lock must be one that the client holds, and no semaphore: the
+// client hears what is published on its control channel at that lock's node.
 func WaitsNotifyArgs(r *Request, lock, channel, message string) {
 	r.start(WaitsNotify)
 	r.Keys = append(r.Keys, lock)

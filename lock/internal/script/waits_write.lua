@@ -3,7 +3,7 @@
 -- KEYS[1]  the client's waits: a hash
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[2]  expiry of the key, ms from now
--- ARGV[3]  1 = all other fields are removed
+-- ARGV[3]  1 = all fields are removed that this call doesn't set
 -- ARGV[4]  the number of fields to remove; they follow
 -- ARGV[..] fields to set, each with its value
 --

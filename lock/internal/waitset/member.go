@@ -43,7 +43,7 @@ func (m *Member) Channel() string { return m.channel }
 func (m *Member) Reachable() bool { return m.reachable }
 
 // SetReachable notes whether messages on the channel arrive. If the message of a grant was lost, the head finds the
-// grant when it asks. empty: the queue has no head, so the lock is given back here.
+// grant when it asks. empty: the queue has no head. Then, once messages arrive again, GiveBackLast is called instead.
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
@@ -100,8 +100,9 @@ func (m *Member) Unregister() (e script.Entries) {
 	return e
 }
 
-// WorthRegistering reports whether a release should send an entry. If no other client waited at the last hand-over, the
-// entry isn't worth its cost: if others do wait now, the release without an entry wakes all.
+// WorthRegistering reports whether a release should send an entry. If no other client waited at the last hand-over, and
+// no claim is registered, the entry isn't worth its cost: if others do wait now, the release without an entry wakes
+// all.
 func (m *Member) WorthRegistering() bool { return !m.alone || m.registered != nil }
 
 // Registered reports whether the wait set has, or may have, an entry of a claim.
@@ -118,8 +119,9 @@ func (m *Member) HasGrant() bool { return m.grant != nil }
 // clockGrain is more than the rounding of the clocks' readings.
 const clockGrain = 100 * time.Microsecond
 
-// TakeGrant takes the lock that a message has granted to the head's claim, if at least half of the trust time is left.
-// The lease lasts from sent to until. If ok is false, the head must ask: the lock may be its own.
+// TakeGrant takes the lock that a message has granted to the head's claim, if the age of the message is known and at
+// least half of the trust time is left. The lease lasts from sent to until. If ok is false, the head must ask: the lock
+// may be its own.
 //
 //	sent  = the earliest time at which the server's clock may have shown the time in the message
 //	until = sent + trust - margin
@@ -148,9 +150,9 @@ func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the request carried the claim's
-// entry, so the script has removed the entry from the wait set. moving: the lock's slot is moving, so the entry may
-// still be at the other node.
+// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the attempt was to send the
+// claim's entry, so that the script removes the entry from the wait set. moving: the lock's slot is moving, so the
+// entry wasn't sent, and may still be at the other node.
 func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	m.since = now
 	m.forget(claim)
@@ -162,8 +164,8 @@ func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	}
 }
 
-// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the request carried the claim's
-// entry, so the wait set has it.
+// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the attempt was to send the
+// claim's entry, so the wait set may have it now.
 func (m *Member) Refused(now int64, sentEntry bool) {
 	if m.since == 0 && sentEntry {
 		m.since = now

@@ -6,12 +6,13 @@
 //
 //  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that
 //     refuses the lock adds the client's entry, which contains the client's tag, the head's owner, and the trust time:
-//     how long the head trusts a grant (script.Entry). If others wait, a release by a client with a queue adds that
-//     client's entry, too. The score is the time at which the client began to wait, or last had the lock.
+//     how long the head trusts a grant (script.Entry). A release by a client with a queue adds that client's entry,
+//     too, if it passes the lock on to another client. The score is the time at which the client began to wait, or last
+//     had the lock.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
 //     (next.lua). It publishes the remote grant on that client's channel and, with script.PassOnAnnounced, -tag on the
-//     lock's channel for all others. If the entry is of the next waiter of the releasing client, it hands the lock over
-//     to that waiter for a whole lease instead, and publishes nothing.
+//     lock's channel for all others. If the entry is of the waiter to which the release may hand the lock over
+//     (hand_over.lua), that waiter gets it for a whole lease instead, and nothing is published.
 //  3. Take. The head takes the lock if enough of the trust time is left: Member.TakeGrant. Otherwise it asks Redis,
 //     which answers that the lock is its own if the trust time isn't over.
 //  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease
@@ -21,7 +22,8 @@
 // has no owner if the head can't trust a grant, because its lease isn't renewed, needs replicas to confirm it, or has a
 // takeover delay, or if the client has read messages late (Client.noteSlow). A client whose score is older than the
 // trust time is woken, too: it may have been stopped since, and a grant would keep the lock from the others for that
-// time.
+// time. If somebody may wait for a FairMutex with the lock's name, or if Redis refuses a command of the grant, the
+// client is woken as well.
 //
 // A grant or a wake-up may fail:
 //
@@ -30,10 +32,11 @@
 //     the lock, because it has a queue for it. With script.PassOnAnnounced it is all waiting clients, because they got
 //     the message to all. If the releasing client dies after a silent release, the others ask when the last lease that
 //     they saw should have ended, as after the death of a holder.
-//   - The waiter has left, or the message was lost with the subscription. The next waiter of that client that asks
-//     learns that the lock is held by an owner that has left, and gives the lock back: Client.GiveBackAbandoned. If
-//     nobody asks, the lock is given back when the subscription is up again, a second after the last waiter has left,
-//     or when the client closes. If the client's entry stays in the set, a release deletes the set when it has more
+//   - The waiter has left, or the message was lost with the subscription. If the waiter is still there, it learns when
+//     it asks that the lock is its own. If it has left, the client gives the lock back (Client.GiveBackAbandoned) when
+//     the message arrives, or when another of its waiters asks and learns that this owner holds the lock. If neither
+//     happens, the lock is given back when the subscription is up again, a second after the last waiter has left, or
+//     when the client closes. If the client's entry stays in the set, a release deletes the set when it has more
 //     entries than the channel has listeners.
 //   - Redis counts no listener on the chosen client's channel, or the numbers of listeners and entries differ. Then
 //     nothing is granted, and all clients are woken. A listener that Redis doesn't count, such as a Redisson client
@@ -64,7 +67,8 @@ import (
 // MaxTrust is the longest trust time. It is longer than the usual pauses of a primary.
 const MaxTrust = 3 * time.Second
 
-// UnsubscribeDelay is how long a client listens on its own channel after its last waiter has left: see Member.Lingers.
+// UnsubscribeDelay is how long a client goes on listening on its own channel after its last waiter has left, if it
+// must: see Member.Lingers.
 const UnsubscribeDelay = time.Second
 
 // One release in wakeAllOneIn wakes all clients.
@@ -89,7 +93,7 @@ func newTag() string {
 	return strconv.FormatInt(firstTag+rand.Int64N(lastTag-firstTag+1), 10)
 }
 
-// IsTag reports whether a message on the lock's channel, without its '-', is the tag of a client.
+// IsTag reports whether a message on the lock's channel, without its '-', has the form of a tag.
 func IsTag(message string) bool { return len(message) == tagDigits }
 
 // MayBeGranted reports whether a release may grant the lock by an entry: whether the entry has an owner. "": no entry.
@@ -133,8 +137,9 @@ func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slow
 // Tag returns the client's name in entries and messages.
 func (c *Client) Tag() string { return c.tag }
 
-// Abandon notes that a claim was given up, or released, while a wait set may have its entry. If a release grants it the
-// lock within 2*MaxTrust, GiveBackAbandoned gives the lock back.
+// Abandon notes that a claim was given up, or released, while a wait set may have its entry. If the client learns
+// within 2*MaxTrust that a release has granted the claim the lock, GiveBackAbandoned gives the lock back. A closing
+// client won't learn of a grant: Abandon then calls GiveBack at once.
 func (c *Client) Abandon(claim Claim) {
 	now := time.Now()
 	for len(c.expiries) > 0 && now.After(c.expiries[0].at) {
