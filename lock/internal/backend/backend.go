@@ -1,4 +1,5 @@
-// Package backend runs the scripts of locks at most once, and subscribes to channels, over go-redis.
+// Package backend runs the scripts of locks, and subscribes to channels, over go-redis. It runs a script at most once,
+// except for renewals: see Redis.Eval.
 package backend
 
 import (
@@ -24,7 +25,7 @@ type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
 	UndeclaredKeys   bool   // such a script gets its keys as arguments, because declared keys must be of one slot
 	Redirects        bool   // a server refuses keys of other servers, and names their server
-	PerNode          bool   // a lock's message may be received only on the node of the lock's key
+	PerNode          bool   // perhaps a lock's messages are received only on the node of its key
 	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
 	Publish          any    // the command that publishes on a lock's channel: a string, boxed once. See cluster
 	NumSubCommand    string // the PUBSUB subcommand that counts subscribers; a node of a cluster may not know it
@@ -46,7 +47,7 @@ type Result struct {
 type Call struct {
 	Script     *Script
 	SendSource bool   // send the source, because the server may not know the script
-	Fast       bool   // give up after Redis.FastTimeout, because nobody looks at ctx while the call runs
+	Fast       bool   // wait for the reply for Redis.FastTimeout only: nobody looks at ctx while the call runs
 	Stream     bool   // use the stream, if there is one: see Redis.OpenStream
 	Renew      bool   // use the connections reserved for renewals
 	Node       string // of a renewal: the node of its keys; ErrElsewhere if it has changed, unless NewRedis got renew
@@ -61,12 +62,14 @@ type PubSub interface {
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context) error
-	// Receive waits for the next event. It returns ErrIdle if none came within timeout. After a redis.Error, the
-	// refusal of a command, and after redisfail.IsNullMessage the connection goes on. Any other error is final.
+	// Receive waits for the next event. It returns ErrIdle if none came within timeout. The connection goes on after
+	// ErrIdle, after a redis.Error (the refusal of a command), and after an error of redisfail.IsNullMessage. Any other
+	// error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
 	// Current checks whether these channels are published at the connection's server. It may ask the server. The error
-	// matches ErrGone if any is not; any other error says nothing about that. leaving has those whose slots the server
-	// is moving to another: some messages may already be published there.
+	// matches ErrGone if Current has found that one of them isn't. After any other error nothing is known. (At a Ring
+	// it only checks that the shard still belongs to the Ring and is up.) leaving has the channels whose slots the
+	// server is moving to another: some messages may already be published there.
 	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }

@@ -21,6 +21,6 @@ func (b *Redis) Dedicated(
 	alsoOnConnect(o, onConnect)
 	o.Protocol = 2 // a RESP3 connection gets invalidations as pushes, which go-redis reads only while it runs a command
 	o.ConnMaxIdleTime, o.ConnMaxLifetime = -1, 0
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // needs RESP3
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // they need RESP3
 	return redis.NewClient(o), b.during(node), nil
 }

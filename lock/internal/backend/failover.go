@@ -68,14 +68,15 @@ func (f *failover) Node(string) string {
 func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
 // Follow asks Sentinel. It reports true also if no Sentinel can be reached: go-redis, too, keeps its connections then.
-// If ctx ends before the answer, as while the Sentinel is silent, see question.answered.
+// question.answered says what it reports if ctx ends before the answer, for example because the Sentinel is silent.
 func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
 
 // ask makes go-redis's dialer ask Sentinel.
 func (f *failover) ask() error {
 	conn, err := f.rdb.Options().Dialer(f.ctx, "tcp", sentinelled)
 	if err != nil {
-		// This type of error, not wrapped: a primary was named, but can't be reached. Errors of Sentinels are wrapped.
+		// An unwrapped *net.OpError means that a primary was named, but can't be reached. Errors of Sentinels are
+		// wrapped.
 		if op, ok := err.(*net.OpError); ok && op.Op == "dial" && op.Addr != nil { //nolint:errorlint // see above
 			f.found(op.Addr.String())
 			return nil

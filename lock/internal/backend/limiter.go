@@ -20,7 +20,7 @@ type loadedScript struct {
 	script *Script
 }
 
-// beforeSent makes a call send its source if the server may not have the script.
+// beforeSent makes a call send its source if the client has a Limiter and the server may not have the script.
 func (b *Redis) beforeSent(call *Call) {
 	if b.limiting.on.Load() && !call.SendSource {
 		_, known := b.limiting.loaded.Load(loadedScript{b.Node(call.routeKey()), call.Script})
@@ -37,7 +37,8 @@ func (b *Redis) afterSent(call *Call, err error) error {
 	case err == nil:
 		b.limiting.loaded.Store(loadedScript{b.Node(call.routeKey()), call.Script}, nil)
 	case redisfail.IsNoScript(err):
-		// The server has probably lost all scripts: it was restarted or replaced. That others get them again is cheap.
+		// The server has probably lost all scripts: it was restarted or replaced. That other servers get theirs again
+		// is cheap.
 		b.limiting.loaded.Clear()
 	}
 	return redisfail.Denied(err)

@@ -109,8 +109,9 @@ func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 var errMute = errors.New("lockdog: the servers don't tell which slots they have")
 
 // shardedPubSub listens to the channels of locks at the node of their keys: to sharded channels if the node knows them,
-// otherwise to plain ones. The first acknowledgement or "unknown command" shows which: that holds for as long as the
-// connection, because an upgrade of the node breaks it. One command takes sharded channels of one slot only.
+// otherwise to plain ones. The first acknowledgement or "unknown command" shows which. The answer is valid while the
+// connection lasts, because an upgrade of the node breaks the connection. One command takes sharded channels of one
+// slot only.
 type shardedPubSub struct {
 	clusterPubSub
 

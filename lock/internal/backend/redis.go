@@ -13,9 +13,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// Redis runs scripts and listens to channels. Acquires and releases go through the program's client. Renewals go
-// through other clients if these can connect (see renewing), so that they don't queue behind the program's commands. It
-// is safe for concurrent use.
+// Redis runs scripts and listens to channels. Acquires and releases go through the program's client, or over the stream
+// (see OpenStream). Renewals go through other clients if these can connect (see renewing), so that they don't queue
+// behind the program's commands. It is safe for concurrent use.
 type Redis struct {
 	rdb redis.UniversalClient
 	topology
@@ -38,8 +38,8 @@ type topology interface {
 	// Node returns the name of the server on which a key lives; "": unknown. It does no I/O.
 	Node(key string) string
 	// Topology returns a string that differs after keys have moved to other servers. It is "" if it needn't be
-	// compared: servers report moves, Follow finds them out, or keys can't move. Of a layout that the program makes up,
-	// it covers only the first slot; Follow finds out the other moves. Topology does no I/O.
+	// compared: servers report moves, Follow finds them out, or keys can't move. For a layout that the program makes
+	// up, it covers only the first slot; Follow finds out the other moves. Topology does no I/O.
 	Topology() string
 	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
 	// Node then returns them. It reports false if ctx ends before the answer (see question.answered), or go-redis
@@ -104,7 +104,7 @@ func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 }
 
 // limitsOf returns the ReadTimeout and the PoolSize of a client; a PoolSize of 0 means go-redis's default. It rejects
-// clients whose calls might never return.
+// nil, clients of other types, and clients whose calls might never return.
 func limitsOf(rdb redis.UniversalClient) (read time.Duration, pool int, err error) {
 	switch rdb.(type) {
 	case nil, *redis.Client, *redis.ClusterClient, *redis.Ring:
@@ -181,8 +181,8 @@ func (b *Redis) Prepare(ctx context.Context, key string) error {
 	return err
 }
 
-// Eval runs a script at most once: nothing below it may send the call again, unless the server refused it. It may
-// ignore ctx until Timeout has passed.
+// Eval runs a script at most once: nothing below it may send the call again, unless the server refused it. Only a
+// renewal may run twice: see renewing. Eval may ignore ctx until Timeout has passed.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	b.beforeSent(&call)
 	reply, err := b.eval(ctx, call)
@@ -271,9 +271,9 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// EvalWait runs a script and then waits, for timeout at most, until so many replicas have its writes. acked is how many
-// have them. WAIT waits for the writes of its own connection, so both commands must use one connection, to the server
-// that has the key. go-redis doesn't follow redirections there, so EvalWait does.
+// EvalWait runs a script and then waits until the given number of replicas have its writes, for timeout at most. acked
+// is how many have them. WAIT waits for the writes of its own connection, so both commands must use one connection, to
+// the server that has the key. go-redis doesn't follow redirections there, so EvalWait does.
 func (b *Redis) EvalWait(
 	ctx context.Context, call Call, replicas int, timeout time.Duration,
 ) (reply any, acked int, err error) {
@@ -327,7 +327,8 @@ func together(ctx context.Context, rdb *redis.Client, asking bool, cmds ...redis
 	_, _ = pipe.Exec(ctx)
 }
 
-// redirected follows answer, if it is the redirection of a renewal by a node of a cluster. Otherwise it returns answer.
+// redirected follows answer, the error of a renewal, if it is a redirection by a node of a cluster. It returns answer
+// if it is another error, if the call declares no keys, or if go-redis doesn't know the new node yet.
 func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
 	addr, asking, sent := redisfail.Redirection(answer)
 	c, ok := b.topology.(*cluster)
@@ -347,7 +348,8 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 	return cmd.Result()
 }
 
-// Moved makes go-redis look again where keys live. It is called when a key may have left the server that Node names.
+// Moved makes go-redis look again, in the background, where keys live. It does nothing for a single server or a Ring.
+// It is called when a key may have left the server that Node names.
 func (b *Redis) Moved(ctx context.Context) {
 	b.topology.Moved(ctx)
 	if b.renewTopology != nil {
@@ -355,16 +357,18 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// FastTimeout returns how long a call with Fast may take: Timeout, but MaxFastTimeout at most unless go-redis ignores
-// deadlines; 0: not even Timeout bounds it, because the client has several servers or a Limiter.
+// FastTimeout returns how long a call with Fast waits for its reply, once it has a connection: Timeout, but
+// MaxFastTimeout at most unless go-redis ignores deadlines; 0: not even Timeout bounds it, because the client has
+// several servers or a Limiter.
 func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
 // HasStream reports whether calls with Stream share a connection, on which they don't wait for each other's replies.
 // Otherwise they use the program's pool.
 func (b *Redis) HasStream() bool { return b.stream.current() != nil }
 
-// OpenStream begins to open the connection for calls with Stream. It does nothing if that is open or being opened, if
-// there can be none, or for streamPause after the last one was lost or couldn't be opened.
+// OpenStream begins to open the connection for calls with Stream. It does nothing if the connection is open or being
+// opened, if there can be none, after CloseStream, or for streamPause after the last connection was lost or couldn't be
+// opened.
 func (b *Redis) OpenStream() { b.stream.open() }
 
 // CloseStream closes the connection for calls with Stream for ever. It waits for the replies to the calls in flight:

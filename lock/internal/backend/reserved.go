@@ -81,9 +81,15 @@ func (r *reserved) close() error {
 	return errors.Join(errs...)
 }
 
-// renewing calls run with the connections for renewals to the call's server. If none can be opened (maxclients, a
-// firewall, changed credentials), it calls run again with the program's connections, which may still be open. That is
-// safe, as a renewal may be repeated.
+// renewing calls run with a client for renewals: the one that NewRedis got, otherwise our own one for the call's Node.
+// If our own can't open a connection (maxclients, a firewall, changed credentials), renewing calls run again with the
+// program's client, whose connections may still be open. That is safe, as a renewal may be repeated. It doesn't do so
+// if the server is silent, if ctx has ended, or if the node of the keys isn't known any more. If the call has no Node,
+// only the program's client is used.
+//
+// With our own client, renewing returns redisfail.ErrElsewhere if Node isn't the node of the keys any more, or was
+// replaced during the call. With the client that NewRedis got, it returns ErrNotNamed, and doesn't call run, if it
+// isn't known which servers are the right ones.
 func (b *Redis) renewing(
 	ctx context.Context, call *Call, run func(ctx context.Context, rdb redis.UniversalClient) error,
 ) error {

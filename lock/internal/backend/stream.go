@@ -13,8 +13,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// stream sends scripts one after the other over one connection, without waiting for the replies in between. Far from
-// the server that takes the place of many connections of a pool, each of which waits for a round trip.
+// stream sends scripts one after the other over one connection, without waiting for the replies in between. If the
+// server is far away, the stream replaces many connections of a pool, each of which would wait for a round trip.
 //
 // It is for a single server: with Sentinel, go-redis closes connections to a replaced primary only in the program's own
 // pool, and the hooks of a ClusterClient or a Ring can't be run without its pools.
@@ -32,8 +32,9 @@ type stream struct {
 	retryAt time.Time // no pipe is opened before
 }
 
-// pipe is one connection of a stream. When that is lost, so is the pipe: otherwise go-redis would make calls wait for
-// another connection, and report it as their error if the server refuses that one.
+// pipe is one connection of a stream. A pipe whose connection is lost isn't used again: otherwise go-redis would make
+// calls wait for a second connection, and if the server refused that one, the calls would get the refusal as their
+// error.
 type pipe struct {
 	own    *redis.Client // has the connection
 	auto   *redis.AutoPipeliner
@@ -68,7 +69,8 @@ func (s *stream) current() *pipe {
 	return s.pipe
 }
 
-// open begins to open a pipe, unless there is one, there can be none, or it is too early for another.
+// open begins to open a pipe, unless there is one, one is being opened, there can be none (any more), or it is too
+// early for another.
 func (s *stream) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +80,7 @@ func (s *stream) open() {
 	}
 }
 
-// connect opens a pipe, and puts it to use if its first command succeeds.
+// connect opens a pipe, and puts it to use if its first command succeeds and the stream isn't closed.
 func (s *stream) connect() {
 	p, err := s.newPipe()
 	if err == nil {
@@ -99,7 +101,7 @@ func (s *stream) connect() {
 }
 
 // newPipe returns a pipe that isn't connected yet. Of the program's hooks it has those that were added before. It fails
-// if go-redis doesn't accept the options of the program's client for a pipe.
+// if go-redis doesn't accept the options of the program's client for a pipe, or if a hook of the program panics.
 func (s *stream) newPipe() (p *pipe, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the program's hooks are asked again
@@ -142,7 +144,7 @@ func dialOnce(life context.Context, dial dialer) dialer {
 	}
 }
 
-// close waits for the commands in flight.
+// close waits for the commands in flight, and closes the connection.
 func (p *pipe) close() { _ = p.own.Close() }
 
 func ping() redis.Cmder { return noRetry{redis.NewCmd(context.Background(), "ping")} }
@@ -169,8 +171,8 @@ func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isSpoiled reports whether a connection isn't used on after an error: it broke, or leads to a server that was demoted
-// or wants another password. go-redis does the same for a pool.
+// isSpoiled reports whether a connection must not be used any more after an error: it broke or is silent, is subscribed
+// to a channel, or leads to a server that was demoted, is loading, or wants another password.
 func isSpoiled(err error) bool {
 	return redisfail.MovedElsewhere(err) || redisfail.IsListening(err) || redisfail.IsUnauthenticated(err) ||
 		redisfail.IsUnsent(err)

@@ -53,7 +53,8 @@ func (s single) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	return &redisPubSub{s.rdb.Subscribe(ctx)}, nil
 }
 
-// ring is several servers that don't know each other. go-redis places a channel where its lock is: both have one tag.
+// ring is several servers that don't know each other. go-redis places a channel where its lock is: both have the same
+// hash tag.
 type ring struct {
 	direct
 	rdb *redis.Ring
@@ -113,7 +114,7 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 type cluster struct {
 	direct
 	rdb    *redis.ClusterClient
-	given  bool        // the program makes up the layout: the servers may not pass plain messages on to each other
+	given  bool        // the program makes up the layout: perhaps servers don't pass plain messages on to each other
 	loaded atomic.Bool // rdb knows a layout
 	mute   atomic.Bool // the servers don't say which slots they have: an ACL forbids it, or they lack cluster mode
 
@@ -140,8 +141,8 @@ func (c *cluster) Prepare(ctx context.Context, key string) error {
 	return nil
 }
 
-// Node returns "" if the layout has no node for the slot, as after a reset of a node. go-redis then returns any node
-// that it knows, without saying so, and another one each time.
+// Node returns "" before Prepare has succeeded, and if go-redis doesn't return the same node each time: if the layout
+// has no node for the slot, as after a reset of a node, go-redis returns a random one, without saying so.
 func (c *cluster) Node(key string) (addr string) {
 	if !c.loaded.Load() { // MasterForKey would load the layout
 		return ""
@@ -159,7 +160,8 @@ func (c *cluster) Node(key string) (addr string) {
 // namedAlike is how often go-redis must return the same node before we believe it. Each time takes 50 ns.
 const namedAlike = 8
 
-// Topology returns the node of the first slot of a made-up layout: NewFailoverClusterClient's has one primary for all.
+// Topology returns the node of the first slot of a made-up layout: NewFailoverClusterClient's has one primary for all
+// slots. For a Redis Cluster it returns "".
 func (c *cluster) Topology() string {
 	if !c.given {
 		return ""
@@ -168,8 +170,9 @@ func (c *cluster) Topology() string {
 }
 
 // Follow asks the program for the layout if the program makes it up, as NewFailoverClusterClient does. The servers then
-// lack cluster mode, and don't report a new layout. Follow returns false if go-redis has another layout, which it then
-// reloads, or if ctx ends before the program has answered.
+// lack cluster mode, and don't report a new layout. Follow returns false if go-redis has another layout (it then makes
+// go-redis reload it), or if ctx ends before the program has answered (but see question.answered). For a Redis Cluster
+// it returns true.
 func (c *cluster) Follow(ctx context.Context) bool {
 	if !c.given {
 		return true
@@ -222,8 +225,9 @@ func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, erro
 	return c.rdb.MasterForKey(ctx, key)
 }
 
-// Subscribe connects to the node itself. go-redis's own cluster subscription connects to the node of the first channel,
-// or to any node if it is read before it has a channel. There it stays, even if the node replies MOVED.
+// Subscribe connects to the endpoint's node itself, or to a random primary if the endpoint is for plain channels of all
+// nodes. go-redis's own cluster subscription connects to the node of the first channel, or to any node if it is read
+// before it has a channel. There it stays, even if the node replies MOVED.
 func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	var node *redis.Client
 	var err error
@@ -243,7 +247,7 @@ func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 }
 
 // at returns the client of the node with an address. go-redis returns the node of a key without asking the cluster, but
-// not that of an address. So it tries every slot.
+// not that of an address. So at tries every slot.
 func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
 	for slot := range hashslot.Count {
 		node, err := c.rdb.MasterForKey(ctx, hashslot.Tag(slot))

@@ -15,9 +15,9 @@ const (
 	slots    = 7
 )
 
-// names are the busiest names, found by a space-saving sketch: a new name replaces the least busy one and takes over
-// its weight, so that a name that is busy from now on stays. The weight is the time held and waited for; it halves each
-// minute. Everything else is counted only since the name got its place.
+// names are the busiest names, found by a space-saving sketch: once there are maxNames, a new name replaces the least
+// busy one and takes over its weight, so that a name that is busy from now on stays. The weight is the time held and
+// waited for; it halves each minute. Everything else is counted only since the name got its place.
 type names struct {
 	byName map[string]*name
 	list   []*name
@@ -32,13 +32,13 @@ type name struct {
 	heldBy, awaitedBy majority
 }
 
-// slot is what happened in one period of slotTime: estimates for all acquires, but for longest and samples.
+// slot is what happened in one period of slotTime: estimates for all acquires, except longest and samples.
 type slot struct {
 	epoch        int64
 	grants       int64
 	held, waited time.Duration
 	longest      time.Duration // the longest wait that ended in it
-	samples      int64         // grants and waits
+	samples      int64         // grants, and waits that ended in it
 }
 
 // span is a period that has ended.
@@ -52,8 +52,8 @@ func (p *Profile) epoch(at time.Time) int64 { return int64(at.Sub(p.start) / slo
 
 func (s span) length() time.Duration { return s.to - s.from }
 
-// parts calls f for each slot that the span touches, with the time of the span in that slot. Of a longer span than the
-// window it takes the last part.
+// parts calls f for each slot that the span touches, with the time of the span in that slot. Of a span that is longer
+// than the window, it takes the last part.
 func (s span) parts(f func(epoch int64, d time.Duration)) {
 	last := int64(s.to / slotTime)
 	for epoch := max(int64(s.from/slotTime), last-slots+1); epoch <= last; epoch++ {
@@ -146,15 +146,15 @@ func (m *majority) vote(s *Sample, d time.Duration) {
 	}
 }
 
-// seconds is scaled without a limit: a lock may be held for years, and the sample stand for many acquires.
+// seconds is like scaled, but can't overflow: a lock may be held for years, and the sample may stand for many acquires.
 func (s *Sample) seconds(d time.Duration) float64 { return d.Seconds() * float64(s.standsFor) }
 
-// Name is what happened in the window to the locks with one name. Its figures are estimates for all acquires, but for
+// Name is what happened in the window to the locks with one name. Its figures are estimates for all acquires, except
 // Samples and LongestWait.
 type Name struct {
 	Name, Group, Kind string
 	Window            time.Duration // the period of the other figures
-	Samples           int64         // grants and waits that were sampled
+	Samples           int64         // sampled grants, and sampled waits that have ended
 	Grants            int64
 	Held              time.Duration // sum over all holders
 	Waited            time.Duration // sum over all waiters

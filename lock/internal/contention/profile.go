@@ -2,9 +2,9 @@
 // neither Redis nor leases: package lock reports what happens, and lock/lockprofile writes pprof's format.
 //
 // A Profile samples one of rate acquires, at random, and counts each sample rate times: so its figures are right on
-// average. If that would be more than maxPerSecond samples, it samples fewer, and counts each more often. All exported
-// methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names, besides
-// the sampled acquires that wait or hold now, and the locks with waiters.
+// average. If that would be more than maxPerSecond samples a second, and rate isn't 1, it samples fewer, and counts
+// each more often. All exported methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000
+// stacks and 100 names, besides the sampled acquires that wait or hold now, and the locks with waiters.
 package contention
 
 import (
@@ -57,7 +57,7 @@ type site struct {
 // Counts are the figures of a stack: estimates for all of its acquires.
 type Counts struct {
 	Waits, Holds  int64         // how many have begun; only holds during which others waited
-	Wait, Hold    time.Duration // of holds, only the time while others waited
+	Wait, Hold    time.Duration // of holds, only the time while others waited (see OthersWait)
 	Waiting, Held int64         // now
 }
 
@@ -151,7 +151,7 @@ func (p *Profile) pace(now time.Time) {
 // scaled returns a duration of the sample as the estimate for all acquires of which it is one.
 func (s *Sample) scaled(d time.Duration) time.Duration { return d * time.Duration(s.standsFor) }
 
-// Waiters notes that n more calls wait for a lock of this client, sampled or not; negative: fewer.
+// Waiters notes that n more calls of this client wait for a lock, sampled or not; negative: fewer.
 func (p *Profile) Waiters(name string, n int) {
 	if p == nil {
 		return

@@ -74,7 +74,7 @@ var ours = []string{
 }
 
 // frames returns the frames of a stack from the innermost one outside lockdog. If all are lockdog's, because the
-// program ran Lock itself as a goroutine, it returns the outermost.
+// program ran Lock itself as a goroutine, they begin with the outermost of these.
 func frames(pcs []uintptr) []runtime.Frame {
 	if len(pcs) == 0 {
 		return nil

@@ -7,9 +7,9 @@ import (
 )
 
 // budget limits the commands for long waits: each wait allows budgetStart commands when it becomes long, and budgetRate
-// a second from then on. A search begins when there is a token, an urgent one at most urgentPause after the last
-// search; it may then spend more than there are. Writing the waits doesn't wait for tokens. So tokens may become
-// negative.
+// a second from then on. A search waits for a token, but an urgent search waits only until urgentPause after the last
+// search. A search may spend more tokens than there are, and writing the waits doesn't wait for tokens. So tokens may
+// become negative.
 type budget struct {
 	tokens float64   // commands
 	at     time.Time // of the last refill

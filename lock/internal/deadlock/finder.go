@@ -52,7 +52,7 @@ type Finder struct {
 	cfg    Config
 	ctx    context.Context
 	cancel context.CancelFunc
-	busy   atomic.Bool // the state isn't idle
+	busy   atomic.Bool // the state is armed or passing; of no use after Close
 	passes sync.WaitGroup
 
 	mu       sync.Mutex
@@ -208,8 +208,8 @@ func (f *Finder) guardedPass() (next time.Duration, more bool) {
 	return f.pass()
 }
 
-// pass writes the changes of the waits, and searches for deadlocks. It returns the time until the next pass, and
-// whether there is to be one.
+// pass writes the changes of the waits, and searches for deadlocks. Before the time f.denied it does neither. It
+// returns the time until the next pass, and whether there is to be one.
 func (f *Finder) pass() (next time.Duration, more bool) {
 	began := time.Now()
 	f.budget.refill(began, len(f.long))

@@ -23,7 +23,7 @@ type reader struct {
 	sighted   []waitgraph.Cycle // seen for the first time
 	forbidden error             // the ACL forbids reading waits, or holders of any lock
 
-	holders map[string]waitgraph.Holders // by lock; zero: they couldn't be read
+	holders map[string]waitgraph.Holders // by lock; zero: there are none, or they couldn't be read
 	owners  map[string]bool              // all owners in holders that block a wait
 }
 
@@ -175,7 +175,7 @@ func (r *reader) readWaits(owners []string) {
 }
 
 // add adds the waits that a client has written for the lease with an owner. Anybody may have written the text: a wait
-// is skipped unless the lease, the waiter and all holds are of that client.
+// is skipped unless it carries that lease, and its waiter and all its holds are of that client.
 func (r *reader) add(client, owner, text string, refreshed time.Time) {
 	waits, err := waitgraph.Decode(text)
 	if err != nil {

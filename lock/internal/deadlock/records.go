@@ -14,9 +14,9 @@ import (
 // wait for the same lock, one is written. That is enough: a cycle through one of them is a cycle through each.
 // A set has all clients with such a hash: see enlist.
 //
-// Every command that changes the hash refreshes it, and a refresh always comes with all changes. So a wait that is read
-// in a hash lasted when the hash was refreshed. A write without a reply may arrive late and break that: so all fields
-// are written again until that write can't arrive any more.
+// Every command that changes the hash refreshes it, and a refresh always comes with all changes of the fields that are
+// there. So a wait that is read in a hash lasted when the hash was refreshed. A write without a reply may arrive late
+// and break that: so all fields are written again until that write can't arrive any more.
 type records struct {
 	f         *Finder
 	written   map[string]string // field -> text
@@ -39,7 +39,7 @@ const (
 	lastTimeout = 250 * time.Millisecond // of the call that Close makes
 )
 
-// due returns when to refresh the hash, zero if it is empty.
+// due returns when to refresh the hash, zero if there is nothing to refresh.
 func (r *records) due() time.Time {
 	if r.refreshed.IsZero() {
 		return time.Time{}
@@ -81,7 +81,8 @@ func (r *records) texts(long map[Waiter]*longWait) map[string]string {
 	return texts
 }
 
-// write writes the changes of the waits, or refreshes the hash if that is due.
+// write writes the changes of the waits, or refreshes the hash if that is due. If there are no waits, it empties the
+// hash.
 func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	texts := r.texts(long)
 	if len(texts) == 0 {
@@ -105,8 +106,9 @@ func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
 	return nil
 }
 
-// change returns what makes the hash have texts. Its first call must make all changes of fields that are there, because
-// it refreshes them. If they are too many for a call, all fields are replaced.
+// change returns the change after which the hash has the texts. send may need several calls for it. The first must have
+// all changes of the fields that are there, because it refreshes the hash. If these are too many for one call, or if
+// r.unsure, all fields are replaced.
 func (r *records) change(texts map[string]string) (change script.WaitsChange) {
 	var added []string
 	for field := range r.written {
@@ -137,7 +139,8 @@ func replaceAll(texts map[string]string) script.WaitsChange {
 	return change
 }
 
-// remove empties the hash. The set has the client for some more seconds, without a hash.
+// remove empties the hash. If it isn't certain that this has worked, a later pass tries again, until the hash has
+// expired. The set has the client for some more seconds, without a hash.
 func (r *records) remove(now time.Time, timeout time.Duration) {
 	if r.refreshed.IsZero() {
 		return

@@ -36,8 +36,8 @@ type searchState struct {
 func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.told[s.sighting.Key] }
 
 // urgent reports whether the next search may find a deadlock that no earlier search could find. The wait that closes a
-// cycle is the last to become long. So the cycle is found by the first search for that wait, by the searches of the
-// clients that are then notified, and by the second search of each client, which confirms it.
+// cycle is, as a rule, the last to become long. So the cycle is found by the first search for that wait, by the
+// searches of the clients that are then notified, and by the second search of each client, which confirms it.
 func (s *searchState) urgent() bool { return s.count == 0 || s.notified || s.unconfirmed() }
 
 // searched notes a search, and sets the time of the next one.
@@ -129,8 +129,9 @@ func (f *Finder) conclude(w *longWait, r *reader, at time.Time) {
 	w.waiter.Deadlocked(cycle, victim >= 0 && cycle[victim].Wait.Waiter == w.record.Waiter)
 }
 
-// notify asks the other clients of cycles to search now. Each gets one message, and searches for all its waits. An
-// error is ignored: the client then finds the cycle by its next regular search.
+// notify asks the other clients of cycles to search now. Each gets one message, and searches soon for all its long
+// waits, except those whose cycle it is about to confirm. An error is ignored: the client then finds the cycle by its
+// next regular search.
 func (f *Finder) notify(cycles []waitgraph.Cycle) {
 	var channels, keys []string
 	known := make(map[string]bool)

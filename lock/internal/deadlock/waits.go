@@ -43,7 +43,7 @@ type Lease interface {
 type longWait struct {
 	waiter  Waiter
 	leases  []Lease        // see Waiter.Describe
-	record  waitgraph.Wait // set by each pass
+	record  waitgraph.Wait // updated by each pass
 	follows bool           // the wait may be part of a deadlock; set by each pass
 	search  searchState
 }

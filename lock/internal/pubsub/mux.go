@@ -1,10 +1,12 @@
 // Package pubsub listens to Redis channels: over one connection for the whole client, or over one connection per node
-// if messages are received only on the node of their channel.
+// if messages are received only on the node of their channel. (In a Cluster there is one more, for the control
+// channel.)
 //
 // A Listener may rely on this: if messages may be missed after an Up, Down or another Up follows. A caller that waits
 // for a lock therefore tries again after every Up, and polls after a Down. Down follows at once if the connection
 // breaks, and after 6 s if its server is silent. If a server loses a channel, or begins to move it, without saying so,
-// the next check finds that, at most 3 s later. (60 s and 30 s if the connection has only a control channel.)
+// the next check finds that, at most 3 s later, unless an ACL forbids CLUSTER NODES. If the connection has only a
+// control channel, these times are 60 s and 30 s.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
 // goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the
@@ -120,8 +122,9 @@ func (m *Mux) Control(at backend.Endpoint, channel string, l Listener) {
 	}
 }
 
-// Recheck checks whether messages of a channel are still published where the Mux listens. Call it for a listener that
-// seems to have missed a message.
+// Recheck starts a check of whether messages of a channel are still published where the Mux listens, if there is a
+// connection. For when it does nothing, see subscriber.check. Call it for a listener that seems to have missed a
+// message.
 func (m *Mux) Recheck(channel string) {
 	m.mu.Lock()
 	s := m.channels[channel]

@@ -13,8 +13,8 @@ import (
 
 const maxChannelsPerCommand = 500
 
-// send subscribes and unsubscribes channels as they change, and checks the server, until ctx ends. It returns
-// errUnwanted when no subscription is left.
+// send subscribes and unsubscribes channels as they change, and checks the server, until ctx ends or a command can't be
+// sent. It returns errUnwanted when no subscription is left.
 func (s *subscriber) send(ctx context.Context, conn *connection) error {
 	checked := time.Now()
 	tick := time.NewTimer(waitingTimeout)

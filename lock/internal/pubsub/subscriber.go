@@ -26,7 +26,7 @@ const (
 	movedPause       = 100 * time.Millisecond // on average, before the first retry if the refusal may end by itself
 	maxMovedDoubling = 3                      // how often movedPause doubles
 	refusalWarning   = 5 * time.Second        // a refusal that may end by itself is reported if it lasts longer
-	recheckInterval  = time.Second            // the least time between a check and one that Recheck asks for
+	recheckInterval  = time.Second            // the least time between a check and one that Recheck asks for; see check
 )
 
 var (
@@ -56,7 +56,7 @@ type subscriber struct {
 // connection is the part of a subscriber's state that ends with its connection. Mux.mu guards it.
 type connection struct {
 	backend.PubSub
-	established bool      // a subscription was accepted or a message came, and nothing was refused since
+	established bool      // a subscription was accepted or a message came, and no SUBSCRIBE was refused since
 	singly      bool      // a subscription was refused: send one channel per command, so that only that one is refused
 	checking    bool      // a check is running
 	checked     time.Time // when the last check began
@@ -165,7 +165,8 @@ func (s *subscriber) connect() error {
 	return err
 }
 
-// disconnected makes all subscriptions pending again, and reports whether the connection had worked.
+// disconnected makes all subscriptions that have listeners pending again, and drops the others. It reports whether the
+// connection had worked.
 func (s *subscriber) disconnected() (worked bool) {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
@@ -219,7 +220,8 @@ func (s *subscriber) receive(conn *connection) error {
 	}
 }
 
-// timeout returns how long the connection may be silent. It is also the time between two checks.
+// timeout returns how long the connection may be silent before it is sent a PING, and after that before it is closed.
+// It is also the time between two checks.
 func (s *subscriber) timeout() time.Duration {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
@@ -231,8 +233,8 @@ func (s *subscriber) timeout() time.Duration {
 	return idleTimeout
 }
 
-// handle applies an event to its subscription. It reports whether Config.Refused must be called with nil: the server
-// has accepted the last of the subscriptions that it had refused.
+// handle applies an event to its subscription. It reports whether Config.Refused must be called with nil: the last call
+// had an error, and the server now accepts subscriptions and refuses none.
 func (s *subscriber) handle(conn *connection, ev backend.Event) (accepted bool) {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
@@ -333,8 +335,8 @@ func (s *subscriber) retry(pause time.Duration, moved bool) {
 }
 
 // check checks whether the channels are still published at the connection's server, and whether they are about to leave
-// it. It does nothing if the last check began within the interval. PING isn't enough: a server that has left the
-// cluster, or has lost its slots, still answers it.
+// it. It does nothing if a check is running, if the last one began less than interval ago and didn't find the server
+// gone, or after Close. PING isn't enough: a server that has left the cluster, or has lost its slots, still answers it.
 func (s *subscriber) check(conn *connection, interval time.Duration) {
 	m := s.mux
 	m.mu.Lock()

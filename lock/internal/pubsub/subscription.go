@@ -13,7 +13,8 @@ package pubsub
 // A refusal doesn't name its channel, so it rejects all requested subscriptions. If one of them is acknowledged after
 // all, it is subscribed. A lost connection, or a move to another node, leads from every state back to pending.
 //
-// Only in subscribed is every message received: while a slot leaves, some are published at the node that it moves to.
+// All messages are received only in the state subscribed: while a slot leaves, some may be published at the node that
+// it moves to.
 type state uint8
 
 const (
@@ -48,7 +49,8 @@ type subscription struct {
 	refused   bool // it was refused over this connection, and not acknowledged since
 }
 
-// on changes the state for an event and tells the listeners, or reports false if the event means nothing in this state.
+// on changes the state for an event, and calls Up or Down of the listeners if that is due. It reports false if the
+// event means nothing in this state.
 func (sub *subscription) on(e event) bool {
 	was := sub.state
 	switch {

@@ -1,10 +1,12 @@
 // Package redisfail decides what a failed call to Redis means: whether it may have run, whether to try again, and the
-// error.type of its metrics and spans. It is the only package that reads the texts of errors.
+// error.type of its metrics and spans. In package lock and its internal packages, only this one reads the texts of
+// errors.
 //
 // It knows three sources of errors. An error reply of the server is a refusal: the call changed nothing that lasts,
-// because no script of lockdog fails after its effect (lock/internal/script/after.lua). Only UNBLOCKED, a reply to
-// WAIT, comes after the script has run. The errors in errors.go are lockdog's own. All others arose on the way to the
-// server or back: the call may have run.
+// because no script of lockdog fails after its effect (lock/internal/script/after.lua). Only an error reply to WAIT
+// comes after the script has run: UNBLOCKED is classified as unclear, and package dispatch recognizes the others by the
+// script's reply. The errors in errors.go are lockdog's own. All others arose on the way to the server or back: the
+// call may have run, unless the error shows that it wasn't sent (see Classify).
 package redisfail
 
 import (
@@ -94,7 +96,8 @@ func IsTemporaryRefusal(err error) bool {
 	return ok && f.Retry && !f.Unclear
 }
 
-// IsUnsent reports whether a call with this error never left the process.
+// IsUnsent reports whether the error shows that the call never left the process. After any other error the call may
+// have left it or not.
 func IsUnsent(err error) bool {
 	return err != nil && (noConnection(err) || IsUnreached(err) || errors.Is(err, redis.ErrClosed))
 }
@@ -106,7 +109,8 @@ func IsUnreached(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &untrusted)
 }
 
-// IsHungUp reports whether an open connection failed without a reply or a timeout, as when the server closes it.
+// IsHungUp reports whether an open connection failed without a reply or a timeout, as when the server closes it. An
+// error of unknown origin counts as that, too.
 func IsHungUp(err error) bool {
 	var reply redis.Error
 	var ne net.Error

@@ -136,7 +136,8 @@ func IsForbiddenInScript(err error) bool {
 	return replied(err, noPermInScript) || replied(err, noPermInScriptOld)
 }
 
-// IsUnauthenticated reports whether the server accepted a connection, but not its user. IsUnreached is false then.
+// IsUnauthenticated reports whether the server replied NOAUTH or WRONGPASS: it accepted a connection, but not its user.
+// IsUnreached is false then.
 func IsUnauthenticated(err error) bool { return replied(err, noAuth) || replied(err, wrongPass) }
 
 // IsListening reports whether the call's connection was subscribed to a channel, and so refuses other commands.

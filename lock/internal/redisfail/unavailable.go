@@ -13,8 +13,9 @@ import (
 )
 
 // IsUnavailable reports whether a call failed because Redis is unavailable: it is silent, unreachable, starting, busy,
-// full or read-only, or refuses the credentials. A pool without a free connection, and a Limiter that denies calls,
-// count, too. The end of a ctx alone doesn't.
+// full or read-only, refuses the credentials, or sent another error reply that it may stop sending by itself
+// (Failure.Retry). A pool without a free connection, a Limiter that denies calls, and ErrElsewhere count, too. The end
+// of a ctx alone doesn't.
 func IsUnavailable(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
 	case nil:
@@ -44,7 +45,7 @@ func unavailable(text string) bool {
 	return f.Retry || f.Kind == telemetry.ErrorOOM
 }
 
-// Hint returns what to look at after a call failed with err; "": the error itself says that.
+// Hint returns what to look at after a call failed with err; "": nothing but the error itself.
 func Hint(err error) string {
 	if noConnection(err) {
 		return "every connection of the Redis client's pool is in use; see PoolSize"

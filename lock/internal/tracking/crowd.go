@@ -3,10 +3,11 @@ package tracking
 import "time"
 
 const (
-	// A check of a hash is in vain if the hash was reported as changed, but still expires at the same time. A few such
-	// checks are normal, as others may change their own fields. maxVain in vainWindow mean that there are more keys
-	// than the server's tracking-table-max-keys: it then reports a key as changed when it forgets that key for another.
-	// Reading the key again makes it forget the next.
+	// A check of a hash is in vain if it finds the same expiry as the previous check: the watched entries have most
+	// likely not changed. A few such checks are normal: others may change their own fields, and a newly added entry is
+	// checked, too. maxVain in vainWindow mean that there are more keys than the server's tracking-table-max-keys: it
+	// then reports a key as changed when it forgets that key for another. Reading the key again makes it forget the
+	// next.
 	maxVain    = 500
 	vainWindow = time.Second
 	// Two expiries that differ by less are the same: the reply may take time. A renewal makes a larger difference.
@@ -38,7 +39,7 @@ func (c *crowd) pause(vain int, now time.Time) time.Duration {
 	return min(firstCrowdPause<<min(c.pauses-1, 10), maxCrowdPause)
 }
 
-// countVain notes when the checked keys expire, and returns how many checks were in vain.
+// countVain notes when the checked hashes expire, and returns how many checks were in vain.
 func (t *Trackers) countVain(checks []*keyCheck, now time.Time) (vain int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -126,7 +126,8 @@ func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
 	}
 }
 
-// check checks the keys that are due, until a connection breaks. It returns nil if there were no keys for linger.
+// check checks the keys that are due, until a connection breaks or the server refuses a read for good. It returns nil
+// if there were no keys for linger.
 func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) error {
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
@@ -180,7 +181,7 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 }
 
 // checkDue checks the keys that are due, and reports whether there were some. If pause isn't 0, nothing may be checked
-// for as long, and keys may still be due.
+// for that long, and keys may still be due.
 func (n *nodeTracker) checkDue(ctx context.Context, c *conn, crowd *crowd) (some bool, pause time.Duration, err error) {
 	for pause == 0 {
 		checks := n.trackers.nextChecks(n)

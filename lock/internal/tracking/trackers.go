@@ -31,7 +31,8 @@ type Backend interface {
 type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
-	// Verify is called with entries that are missing, or (only in a hash) will expire before their deadline.
+	// Verify is called with entries that are missing, or (only in a hash) will expire before their deadline. The slice
+	// may be empty.
 	Verify func([]Watched)
 	// Refused is called once at most, when a server refuses to track keys.
 	Refused func(error)
@@ -126,7 +127,8 @@ func (t *Trackers) Close() {
 	t.running.Wait()
 }
 
-// assign gives a key to the tracker of the node where it lives now. mu must be held.
+// assign gives a key to the tracker of the node where it lives now. If that isn't known, a key that has a tracker stays
+// with it. mu must be held.
 func (t *Trackers) assign(k *watchedKey) {
 	node := t.cfg.Backend.Node(k.Name)
 	if k.node != nil && (k.node.name == node || node == "") {
@@ -171,7 +173,8 @@ func (t *Trackers) hasKeys(n *nodeTracker) bool {
 	return n.keys > 0
 }
 
-// invalidate requests checks of those of a tracker's keys that may have changed: the names, or all.
+// invalidate requests checks of those of a tracker's keys that have one of the names, or of all its keys if all is
+// true.
 func (t *Trackers) invalidate(n *nodeTracker, names []string, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

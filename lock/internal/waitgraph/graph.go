@@ -31,7 +31,8 @@ type Holders struct {
 	Mode   string // of a read-write lock: "read" or "write"; "" for any other
 }
 
-// Block reports whether a wait of that kind waits for all of the holders.
+// Block reports whether a wait of that kind waits for all of the holders. It reports false if there are more than
+// MaxHolders.
 func (h Holders) Block(kind string) bool {
 	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
 }
@@ -170,8 +171,8 @@ func (g *Graph) Through(waiter string) Cycle {
 }
 
 // Cycles returns cycles so that each wait that is part of one is in at least one of them. It takes the waits by age,
-// and adds the shortest cycle through each wait that is in no cycle yet. It stops early when it has as many cycles as
-// most, or ctx ends.
+// and adds the shortest cycle through each wait that is in no cycle yet. It stops early when the number of cycles
+// reaches most, or ctx ends.
 func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	var all []Cycle
 	known := map[string]bool{} // waiters that are in a cycle of all

@@ -44,7 +44,7 @@ type Wait struct {
 	Traceparent string    // of the acquire, "" unless that is sampled
 	Holds       []Hold    // the Client's live leases that the wait's ctx carries, or its Multi has taken
 	Breaks      bool      // the wait may be chosen to fail: WithDeadlockBreaking
-	Refreshed   time.Time // the earliest time of the last refresh, by our clock; zero for our own waits; not encoded
+	Refreshed   time.Time // its last refresh was then or later, by our clock; zero for our own waits; not encoded
 }
 
 // Awaited is the lock that a wait waits for. The steps that may follow a wait depend on nothing else.
