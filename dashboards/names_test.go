@@ -40,8 +40,11 @@ func known(t *testing.T) map[string]series {
 	for _, r := range readRules(t) {
 		if r.record != "" {
 			all[r.record] = series{labels: map[string][]string{"cluster": nil, "namespace": nil, "job": nil, "lockdog_group": nil}}
-			if strings.Contains(r.record, "lockdog_losses") || strings.Contains(r.record, "lockdog_members_lost") {
-				all[r.record].labels["lockdog_cause"] = all[telemetry.MetricLosses.Prometheus].labels["lockdog_cause"]
+			by := grouping.FindString(r.expr)
+			for label, values := range all[ourName.FindString(strings.ReplaceAll(r.expr, by, ""))].labels {
+				if strings.Contains(by, label) {
+					all[r.record].labels[label] = values
+				}
 			}
 		}
 	}
