@@ -33,6 +33,7 @@ const (
 	exitNo          = 1
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
 	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't serve now
+	exitOutput      = 74  // the output couldn't be written
 	exitHeld        = 75  // the lock is held by another
 	exitLost        = 76  // the lock was lost while the command ran
 	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; the code of timeout(1)
@@ -143,7 +144,7 @@ server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISC
 
 Exit codes: 0; 1 for "no" (who: the lock is free; graph: there is a deadlock; doctor: something is
 wrong); 64 if a flag, an argument or a setting is wrong; 69 if Redis can't be reached, refuses, or
-couldn't be read in full. Those of run are more: 'lockdog run -h'.`,
+couldn't be read in full; 74 if the output can't be written. Those of run are more: 'lockdog run -h'.`,
 		Example: `  lockdog ls 'orders:*'              which locks are held and awaited
   lockdog who orders:42              who holds this one, since when, who waits
   lockdog graph                      who waits for whom, and deadlocks
@@ -271,8 +272,10 @@ func (a *app) print(plain string, values ...any) error {
 		}
 		plain = text.EscapeJSON(lines.String())
 	}
-	_, err := io.WriteString(a.stdout, plain)
-	return err
+	if _, err := io.WriteString(a.stdout, plain); err != nil {
+		return &exitError{code: exitOutput, err: err}
+	}
+	return nil
 }
 
 // exitCode returns the program's exit code. ctx must be that of untilSignal.

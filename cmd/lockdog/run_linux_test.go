@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +47,48 @@ func TestRunGuardKilled(t *testing.T) {
 	killGuard(t, guardOf(t, first))
 	first.end(t).want(t, 137, "", "guards the command was killed")
 	second.end(t).want(t, 0, "second", "")
+}
+
+// A stopped command gets the signal that ends lockdog's run, too: it is continued.
+func TestRunSignalsAStoppedCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := startRun(t, server.Addr(), "job", "echo $$ > pid; kill -STOP $$; sleep 600")
+	until(t, "the command is stopped", func() bool {
+		pid, _ := os.ReadFile(s.Dir + "/pid")
+		stat, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		return strings.Contains(string(stat), ") T ")
+	})
+	send(t, s, syscall.SIGTERM)
+	s.end(t).want(t, 143, "", "")
+	wantFree(t, server, "job")
+}
+
+// While it waits for the lock, an upgrade may remove lockdog's file.
+func TestRunWithoutItsFile(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	held := hold(t, rdb, "job")
+	cmd, stdout, stderr := program(t.Context(), t, server.Addr(), nil, "run", "job", "--wait", "forever", "--", "echo", "works")
+	cmd.Path = filepath.Join(t.TempDir(), "lockdog")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cmd.Path, self, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := begin(t, cmd)
+	s.stdout, s.stderr = stdout, stderr
+	waits(t, rdb, "job")
+	if err := os.Remove(cmd.Path); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t).want(t, 0, "works", "")
 }
 
 // If lockdog and its guard are killed together, the kernel kills the command. It may be killed before its first act, too.

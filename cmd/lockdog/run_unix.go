@@ -136,7 +136,7 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 	switch {
 	case f.grace < 0 || f.grace > f.lease/3:
 		return 0, nil, usagef(
-			"--grace %v: must be between 0 and %v, a third of --lease: the command has to end before the lease does",
+			"--grace %v: must be between 0 (the default) and %v, a third of --lease: the command has to end before the lease does",
 			f.grace, f.lease/3)
 	case f.takeoverDelay < 0 || f.takeoverDelay > 24*time.Hour:
 		return 0, nil, usagef("--takeover-delay %v: must be between 0 and 24h", f.takeoverDelay)
@@ -334,16 +334,17 @@ func (r *running) finish(ctx context.Context, ended error, code int, nothingLeft
 			"lockdog: something that the command started can't be killed, so the lock isn't released")
 	}
 	switch {
-	case ended != nil:
-		return ended
-	case errors.Is(err, lock.ErrLost):
+	case ended == nil && errors.Is(err, lock.ErrLost):
 		return &exitError{code: exitLost, err: fmt.Errorf(
 			"the command ended with %d, but the lock had been lost: another may have worked at the same time: %w",
 			code, err)}
-	case err != nil:
+	case err != nil && !errors.Is(err, lock.ErrLost):
 		_, _ = fmt.Fprintf(r.stderr,
 			"lockdog: the command ended with %d; the release isn't confirmed, so the lock is free in %v at the latest: %s\n",
-			code, r.flags.lease+r.flags.takeoverDelay, text.OneLine(err.Error()))
+			code, max(r.flags.lease+r.flags.takeoverDelay, r.flags.minHold), text.OneLine(err.Error()))
+	}
+	if ended != nil {
+		return ended
 	}
 	if code != 0 {
 		return &exitError{code: code}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -137,6 +138,24 @@ func TestReaders_SilentRedis(t *testing.T) {
 }
 
 // A key that holds something else isn't taken for a free lock, and what Redis doesn't tell isn't said: a free lock has no kind.
+// A disk that is full must not look like a lock that is free.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hold(t, server.Client(t), "job")
+	for _, args := range [][]string{{"who", "job"}, {"graph"}, {"ls", "--json"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, _, stderr := program(t.Context(), t, server.Addr(), nil, args...)
+		cmd.Stdout = full
+		_ = cmd.Run() // its code is in ProcessState
+		_ = full.Close()
+		result{cmd.ProcessState.ExitCode(), "", stderr.String()}.want(t, exitOutput, "", "no space left")
+	}
+}
+
 func TestWhoOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

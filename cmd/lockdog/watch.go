@@ -167,7 +167,7 @@ func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Read
 		select {
 		case r, ok := <-readings:
 			if !ok {
-				return last
+				return unread(ctx, last)
 			}
 			if last = r.Err; errors.Is(last, fleet.ErrInvalid) {
 				return last
@@ -196,7 +196,7 @@ func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) err
 			return errors.Join(signaled(ctx), waited.print(w, true))
 		}
 		if !ok {
-			return errors.Join(last, waited.print(w, true))
+			return errors.Join(unread(ctx, last), waited.print(w, true))
 		}
 		if errors.Is(r.Err, fleet.ErrInvalid) {
 			return r.Err

@@ -412,3 +412,16 @@ func TestWatch_Waited(t *testing.T) {
 	}
 	w.ends()
 }
+
+// Redis that goes away is no "no".
+func TestWatchWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	s := start(t, server.Addr(), "watch", "--count", "20", "--interval", "200ms", "--timeout", "2s")
+	until(t, "it has looked", func() bool {
+		return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_scan:calls=")
+	})
+	server.Kill(t)
+	s.end(t).want(t, exitUnavailable, "", "")
+}

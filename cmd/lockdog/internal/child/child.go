@@ -60,6 +60,9 @@ const (
 // Limit is when a command is asked to end, and when it is killed.
 type Limit struct{ Ask, Kill time.Time }
 
+// errGuard means that the guard, which is this program, couldn't be started.
+var errGuard = errors.New("can't start the guard")
+
 // ErrTooLate means that the command wasn't started because the limit was over.
 var ErrTooLate = errors.New("the time that it had was over before it began")
 
@@ -103,7 +106,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		c.others[pid] = true
 	}
 	if err := c.startGuard(cmd, title, limit); err != nil {
-		return nil, fmt.Errorf("start the guard: %w", err)
+		return nil, fmt.Errorf("%w: %w", errGuard, err)
 	}
 	dead := make(chan syscall.WaitStatus, 1)
 	go func() { dead <- waitForGuard(c.guard.Process.Pid) }()
@@ -128,7 +131,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 
 // startGuard starts the guard, which starts the command.
 func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
-	self, err := os.Executable()
+	self, err := ownExecutable()
 	if err != nil {
 		return err
 	}
@@ -335,7 +338,7 @@ func (c *Child) kill() int {
 
 // CannotRun returns the exit code that shells use for a command that couldn't be started.
 func CannotRun(err error) int {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+	if !errors.Is(err, errGuard) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)) {
 		return 127
 	}
 	return 126

@@ -201,7 +201,11 @@ func (g *guarding) obey(o message) {
 		g.ask()
 	case orderSignal:
 		if !g.ended {
-			_ = syscall.Kill(-g.group, syscall.Signal(o.A))
+			sig := syscall.Signal(o.A)
+			_ = syscall.Kill(-g.group, sig)
+			if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
+				_ = syscall.Kill(-g.group, syscall.SIGCONT) // a stopped command gets the signal when it continues
+			}
 		}
 	}
 }

@@ -10,6 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ownExecutable returns a path by which this process can start its own program. The file may have been replaced or
+// removed since the start, by an upgrade for example.
+func ownExecutable() (string, error) {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err != nil {
+		return os.Executable()
+	}
+	return self, nil
+}
+
 // adopts reports whether orphaned descendants become children of this process.
 const adopts = true
 

@@ -3,10 +3,13 @@
 package child
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+func ownExecutable() (string, error) { return os.Executable() }
 
 const adopts = false
 
