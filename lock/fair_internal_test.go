@@ -176,6 +176,18 @@ func TestFairCountsRedissonsWaiters(t *testing.T) {
 			d.deadline("go:2", redissonPatience+fairKeep)
 			d.queue("java:1", "go:2") // as soon as somebody asks, and not for the 300 s that it had more
 		},
+		"one of ours dies after one of Redisson's, which gives up": func(d *fairDesk) {
+			d.javaWaits("java:1")
+			d.waits("go:1")
+			time.Sleep(fairKeep + time.Second)
+			d.rdb.LRem(d.t.Context(), d.keys[2], 1, "java:1")
+			d.rdb.ZRem(d.t.Context(), d.keys[3], "java:1")
+			d.rdb.ZIncrBy(d.t.Context(), d.keys[3], -5000, "go:1") // the wait of java:1, not the 300 s that go:1 has more for it
+			d.rdb.Del(d.t.Context(), d.key)
+			if got := d.asks("go:2"); got[0] != int64(1) {
+				d.t.Errorf("the lock is free, and nobody alive is before it: %v", got)
+			}
+		},
 		"one of ours got the lock after Redisson had dropped it": func(d *fairDesk) {
 			d.waits("go:1")
 			d.rdb.Del(d.t.Context(), d.key, d.keys[2], d.keys[3])

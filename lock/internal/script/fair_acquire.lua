@@ -101,10 +101,12 @@ if keep > 0 then
       redis.call('zadd', queue.deadlines, 0, ARGV[1])
       redis.call('zadd', queue.alive, 0, ARGV[1])
     end
-    if redis.call('pttl', queue.alive) < keep then -- no waiter in it is alive after the longest place
-      redis.call('pexpire', queue.alive, keep)
+    local lasts = before * patience + keep
+    -- Without the key, this waiter's deadline for Redisson would count. So the key lives as long as that.
+    if redis.call('pttl', queue.alive) < lasts then
+      redis.call('pexpire', queue.alive, lasts)
     end
-    redis.call('zadd', queue.deadlines, number(ms + before * patience + keep), ARGV[1])
+    redis.call('zadd', queue.deadlines, number(ms + lasts), ARGV[1])
     redis.call('zadd', queue.alive, number(ms + keep), ARGV[1])
   end)
   if refused then
