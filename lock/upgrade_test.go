@@ -190,6 +190,8 @@ func TestStandaloneServersAsACluster(t *testing.T) {
 				node, err := rdb.MasterForKey(t.Context(), name)
 				must(t, "MasterForKey", err)
 				eventually(t, patience, func() bool { return node.Publish(t.Context(), controlOf(l.Owner()), "nobody").Val() == 1 })
+				// If it was granted by a message, its first renewal comes soon, and could find the lock missing before the message does.
+				eventually(t, patience, func() bool { return time.Until(l.Deadline()) > time.Minute })
 				if ok, err := holder.Mutex(name).ForceUnlock(t.Context()); !ok || err != nil {
 					t.Errorf("%s: ForceUnlock: %v, %v", name, ok, err)
 				}

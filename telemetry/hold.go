@@ -161,8 +161,8 @@ func (h *Hold) mark(
 // then leaves it out. Canceled and StartRelease imply NotRenewed.
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
-// Lost records that the lease was lost. End must follow. b, if not nil, limits the log records of losses that come
-// together. The loss of a member is no error: its whole may go on.
+// Lost records that the lease was lost. End must follow. b limits the log records of losses that come together; nil:
+// ten a second are logged with the lock's name. The loss of a member is no error: its whole may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
@@ -190,6 +190,9 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 			fail(span, err)
 		}
 		span.End(trace.WithTimestamp(now.Add(markLength)))
+	}
+	if b == nil {
+		b = &r.ends
 	}
 	kind := LogLost
 	if role.isMember() {

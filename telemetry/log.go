@@ -80,9 +80,10 @@ type Burst struct {
 	rec    *Recorder
 	window time.Duration // 0: it lasts until Flush
 
-	mu   sync.Mutex
-	seen burstCounts
-	ends time.Time // of the window
+	mu    sync.Mutex
+	seen  burstCounts
+	ends  time.Time   // of the window
+	timer *time.Timer // logs at its end what was only counted; nil: all were named
 }
 
 // endsWindow is the window of Recorder.ends, whose records come without a batch that could end the burst. Example: ten
@@ -105,11 +106,17 @@ func (b *Burst) admit(l Log) bool {
 	b.mu.Lock()
 	if b.window > 0 {
 		if now := time.Now(); now.After(b.ends) {
-			before, b.seen, b.ends = b.seen, burstCounts{}, now.Add(b.window)
+			before, b.ends = b.take(), now.Add(b.window)
 		}
 	}
 	b.seen[kind]++
 	named := b.seen[kind] <= burstNames
+	if !named && b.window > 0 && b.timer == nil {
+		b.timer = time.AfterFunc(time.Until(b.ends), func() {
+			defer func() { _ = recover() }() // the program's log may panic
+			b.Flush()
+		})
+	}
 	b.mu.Unlock()
 	b.rec.logMore(before)
 	return named
@@ -121,10 +128,20 @@ func (b *Burst) Flush() {
 		return
 	}
 	b.mu.Lock()
-	seen := b.seen
-	b.seen = burstCounts{}
+	seen := b.take()
 	b.mu.Unlock()
 	b.rec.logMore(seen)
+}
+
+// take returns the counts and resets them. mu must be held.
+func (b *Burst) take() burstCounts {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	seen := b.seen
+	b.seen = burstCounts{}
+	return seen
 }
 
 func (r *Recorder) logMore(seen burstCounts) {

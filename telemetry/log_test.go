@@ -55,19 +55,6 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-// Without a burst every record is written.
-func TestNoBurst(t *testing.T) {
-	b := newBench(t)
-	var none *telemetry.Burst
-	for range 15 {
-		b.grant().Lost(telemetry.LossTaken, nil, none)
-	}
-	none.Flush()
-	if n := len(b.records.all(t, telemetry.LogLost)); n != 15 {
-		t.Errorf("%d records", n)
-	}
-}
-
 // The default logger is looked up for each record, so that one set later is used.
 func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
@@ -97,12 +84,26 @@ func TestWindow(t *testing.T) {
 				b.grant().Canceled(telemetry.CancelContext, nil)
 			}
 		}
-		count := func(l telemetry.Log) int { return strings.Count(b.records.buf.String(), `"msg":"`+l.Message+`"`) }
+		count := func(l telemetry.Log) int {
+			b.records.mu.Lock()
+			defer b.records.mu.Unlock()
+			return strings.Count(b.records.buf.String(), `"msg":"`+l.Message+`"`)
+		}
 		cut(25)
 		if n, more := count(telemetry.LogEnd), count(telemetry.LogMoreEnd); n != 10 || more != 0 {
 			t.Errorf("%d by name, %d counts", n, more)
 		}
 		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if more := count(telemetry.LogMoreEnd); more != 1 { // although nothing follows
+			t.Errorf("%d counts when the second is over", more)
+		}
+		for range 14 { // of Multis, or found by releases: no batch bounds these
+			b.grant().Lost(telemetry.LossMissing, nil, nil)
+		}
+		if n := count(telemetry.LogLost); n != 10 {
+			t.Errorf("%d losses by name", n)
+		}
 		cut(12)
 		for range 30 {
 			b.grant().Warn(time.Hour)
@@ -124,7 +125,7 @@ func TestWindow(t *testing.T) {
 		b.Close()
 		counts := b.records.buf.String()
 		for l, want := range map[telemetry.Log][]int{
-			telemetry.LogMoreEnd: {15, 2}, telemetry.LogMoreHeld: {20}, telemetry.LogMoreCut: {7}, telemetry.LogMoreDeadlock: {15},
+			telemetry.LogMoreEnd: {15, 2}, telemetry.LogMoreLost: {4}, telemetry.LogMoreHeld: {20}, telemetry.LogMoreCut: {7}, telemetry.LogMoreDeadlock: {15},
 		} {
 			for _, n := range want {
 				if !strings.Contains(counts, fmt.Sprintf(`"level":%q,"msg":%q,"count":%d}`, l.Level, l.Message, n)) {
