@@ -295,8 +295,9 @@ func leftEarly(ctx context.Context, err error) bool {
 // contextOutcome returns the outcome of an acquire that failed with err when ctx ended. If Redis failed, that is the
 // outcome, as it is without a ctx that ends: the caller would have got the lock, or gone on waiting.
 func contextOutcome(ctx context.Context, err error) telemetry.Outcome {
+	var replicas *ReplicasError
 	switch {
-	case redisfail.IsUnavailable(err):
+	case redisfail.IsUnavailable(err) || errors.As(err, &replicas):
 		return telemetry.AcquireError
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return telemetry.AcquireTimeout

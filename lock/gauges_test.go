@@ -126,6 +126,9 @@ func TestOutcomeSaysThatRedisFailed(t *testing.T) {
 		"too few replicas": {nil, time.Minute, false, func(c *lock.Client) lock.Locker {
 			return c.Mutex("job", lock.WithReplicas(1, time.Millisecond), lock.WithWait(time.Millisecond))
 		}, "error", calls},
+		"too few replicas, deadline": {nil, time.Second, false, func(c *lock.Client) lock.Locker {
+			return c.Mutex("job", lock.WithReplicas(1, time.Millisecond))
+		}, "error", calls},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
