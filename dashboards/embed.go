@@ -14,8 +14,8 @@
 // with [os.CopyFS], or serves them with [net/http.FileServerFS].
 //
 // The rules assume the names that telemetry/names.go lists, without labels for the scope. They aggregate by cluster,
-// namespace and job, and most of them also by lockdog_group or instance. They are tested by promtool, and compared with
-// the code both ways.
+// namespace and job, and most of them also by lockdog_group or instance. promtool tests them. Other tests check that
+// rules and dashboards use only names of the code, and that each metric of the code is in a rule or a dashboard.
 package dashboards
 
 import "embed"

@@ -66,8 +66,8 @@ func (a *Acquire) Traceparent() string {
 // Attempt counts an attempt to take the lock. It may consist of several requests, if some fail.
 func (a *Acquire) Attempt() { a.attempts++ }
 
-// Inherit adds the acquire of a member to that of its whole: its waits, attempts and wake-ups, the last holder, and the
-// last error.
+// Inherit adds the acquire of a member to that of its whole: its waits, attempts and wake-ups. The last holder, with
+// the links, and the last error of m replace those of a, if m has them.
 func (a *Acquire) Inherit(m *Acquire) {
 	m.WaitEnd() // a wait that began because Redis failed may not have ended
 	a.addWait(m.waited)
@@ -210,8 +210,8 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 // Pass ends a successful acquire that has no hold: of permits without a lease, or of an open latch.
 func (a *Acquire) Pass() { a.end(AcquireAcquired, a.measured(), nil, nil) }
 
-// Reenter ends the acquire by joining h, the caller's own grant. h is nil if a Multi or a Quorum joined other leases
-// than those of one Multi or Quorum.
+// Reenter ends the acquire by joining h, the caller's own grant. h is nil if a Multi or a Quorum joined leases that
+// aren't members of one live Multi or Quorum.
 func (a *Acquire) Reenter(h *Hold) { a.end(AcquireReentered, time.Time{}, nil, h) }
 
 // Fail ends the acquire without a grant. With AcquireError, err becomes the status of the span. The span of a member

@@ -7,12 +7,12 @@ type Outcome string
 
 // The outcomes of an acquire. Only AcquireError is an error: it is normal that somebody else holds the lock.
 const (
-	AcquireAcquired  Outcome = "acquired"  // a new grant
+	AcquireAcquired  Outcome = "acquired"  // a new grant, permits without a lease, or an open latch
 	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
-	AcquireHeld      Outcome = "held"      // TryLock: somebody else holds it
+	AcquireHeld      Outcome = "held"      // somebody else holds it; only of TryLock, and of a node of a Quorum
 	AcquireTimeout   Outcome = "timeout"   // WithWait, or the deadline of ctx, is over, and Redis had not failed
-	AcquireCanceled  Outcome = "canceled"  // the caller's ctx was canceled, likewise, or the client closed
-	AcquireError     Outcome = "error"     // failed: Redis (also if ctx then ended), a deadlock, or a forbidden reentry
+	AcquireCanceled  Outcome = "canceled"  // ctx canceled while Redis worked, client closed, a Multi lost a lock, ...
+	AcquireError     Outcome = "error"     // Redis failed (also if ctx then ended), deadlock, forbidden reentry, ...
 )
 
 // The outcomes of one attempt to renew one lease.
@@ -27,7 +27,7 @@ const (
 const (
 	ReleaseReleased Outcome = "released"
 	ReleaseLost     Outcome = "lost"  // the lock was not ours any more
-	ReleaseError    Outcome = "error" // Redis didn't confirm it; the lease runs out
+	ReleaseError    Outcome = "error" // Redis didn't confirm it; the cleanup tries again, or the lease runs out
 )
 
 // operationError is the outcome of any operation that failed.
@@ -40,7 +40,7 @@ const (
 	forceFree     Outcome = "free"    // nobody did
 	batchOK       Outcome = "ok"      // no renewal failed, but locks may be missing or taken
 	batchPartial  Outcome = "partial" // some renewals failed
-	batchError    Outcome = "error"   // all renewals failed
+	batchError    Outcome = "error"   // all renewals failed, or the call as a whole
 )
 
 // WakeupSource is what woke a waiter.
@@ -48,10 +48,10 @@ type WakeupSource string
 
 // The sources of a wake-up.
 const (
-	WakeupMessage WakeupSource = "message" // a message: any client released it, perhaps this one without a hand-over
+	WakeupMessage WakeupSource = "message" // a message: a client freed the lock, perhaps this one without a hand-over
 	WakeupLocal   WakeupSource = "local"   // something in this client, such as a release, a hand-over or a loss
 	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
-	WakeupPoll    WakeupSource = "poll"    // a timer: a message may have been lost, or sent to a waiter that is gone
+	WakeupPoll    WakeupSource = "poll"    // a timer: a message may be lost, or sent to a waiter that is gone, ...
 )
 
 // TakeoverReason is why a waiter got a lock without a message of its release.
@@ -82,7 +82,7 @@ type LossCause string
 
 // The causes of a loss.
 const (
-	LossMissing     LossCause = "missing"     // deleted, evicted, flushed, or lost in a failover
+	LossMissing     LossCause = "missing"     // gone from Redis: deleted, evicted, flushed, lost in a failover, ...
 	LossTaken       LossCause = "taken"       // somebody else holds it, or its key holds something else
 	LossExpired     LossCause = "expired"     // a lease that isn't renewed (fixed, or canceled) ran out
 	LossUnreachable LossCause = "unreachable" // no renewal succeeded before the deadline
@@ -95,7 +95,7 @@ type CancelReason string
 
 // The reasons of a cancellation.
 const (
-	CancelContext   CancelReason = "context"   // the ctx that the lease follows ended
+	CancelContext   CancelReason = "context"   // the ctx that the lease follows ended, or its Multi or Quorum did
 	CancelMaxHold   CancelReason = "max_hold"  // WithMaxHold
 	CancelHeartbeat CancelReason = "heartbeat" // WithHeartbeat
 	CancelClosed    CancelReason = "closed"    // Client.Close
@@ -121,14 +121,14 @@ type ErrorType string
 // The classes of errors. A held lock is no error, nor is a NOSCRIPT after which the script is sent and runs.
 const (
 	ErrorTimeout ErrorType = "timeout" // no reply in time, or the call reached Redis too late
-	ErrorNetwork ErrorType = "network" // refused, reset, closed, unknown host
+	ErrorNetwork ErrorType = "network" // refused, reset, closed, unknown host, untrusted certificate, ...
 	ErrorPool    ErrorType = "pool"    // no free connection in the client's pool, or at the server (maxclients)
 	// READONLY, REDIRECT: a replica answered; UNBLOCKED: the primary became a replica; NOREPLICAS, MISCONF: a primary
 	// accepts no writes.
 	ErrorReadonly ErrorType = "readonly"
 	// LOADING: the server is reading its data; MASTERDOWN: a replica has lost its primary.
 	ErrorLoading     ErrorType = "loading"
-	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, TRYAGAIN, MOVED, ASK, CROSSSLOT
+	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, TRYAGAIN, MOVED, ASK, CROSSSLOT; lock on another server
 	ErrorNoscript    ErrorType = "noscript"    // NOSCRIPT even after a resend
 	ErrorACL         ErrorType = "acl"         // NOPERM, NOAUTH, WRONGPASS, DENIED
 	ErrorOOM         ErrorType = "oom"         // OOM: maxmemory is reached

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Hold is the telemetry of one grant. The caller embeds it by value. Acquire.Grant starts it and End ends it; in
-// between it must not be moved or copied. Methods of a Hold that was not granted do nothing. Renewal is for one
+// Hold is the telemetry of one grant. The caller has it as a field, by value. Acquire.Grant starts it and End ends it;
+// in between it must not be moved or copied. Methods of a Hold that was not granted record nothing. Renewal is for one
 // goroutine at a time; the other methods are safe for concurrent use.
 type Hold struct {
 	lock  *Lock
@@ -75,8 +75,8 @@ const (
 	markLength = time.Microsecond
 )
 
-// newTrail makes the "held" span of a trace, the parent of the hold's other spans there. It returns nil if the sampler
-// declines it.
+// newTrail makes the "held" span of a trace, the parent of the hold's other spans there. It returns nil if that isn't
+// recorded: the sampler declined it, or there is no tracer.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
 	_, span := h.lock.rec.tracing.start(ctx, h.lock.role.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
@@ -132,7 +132,7 @@ func (h *Hold) logged() trace.SpanContext {
 
 // mark starts a span under the held span. If the hold isn't recorded, the span is the root of a new trace and links to
 // the acquire: the sampler is asked again, and gets why, the group and the kind as attributes. mark returns the ctx for
-// measurements, the span, nil if it isn't recorded, and the span context of log records.
+// measurements, the span (nil: it isn't recorded), and the span context of log records.
 func (h *Hold) mark(
 	name string, now time.Time, why attribute.KeyValue,
 ) (context.Context, trace.Span, trace.SpanContext) {
@@ -275,7 +275,7 @@ func (h *Hold) End(end HoldEnd) {
 func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
 
 // utilization returns the time since the last confirmed renewal was sent (before the first: since the grant), divided
-// by the lease.
+// by the lease. For a whole, role.confirmed says when the renewals were sent.
 func (h *Hold) utilization(now time.Time) float64 {
 	if confirmed := h.lock.role.confirmed; confirmed != nil {
 		return ratio(now.Sub(confirmed()), h.lease)

@@ -12,8 +12,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// instruments are the instruments of a MeterProvider, by the names of their metrics. Those that record are
-// looked up when a recorder or a group is made.
+// instruments are the instruments of a MeterProvider, by the names of their metrics. All but the gauges are looked up
+// only once, when a recorder or a group is made.
 type instruments struct {
 	counters   map[string]metric.Int64Counter
 	upDowns    map[string]metric.Int64UpDownCounter
@@ -80,7 +80,7 @@ type labeledSet struct {
 	set
 }
 
-// newSets returns the sets with base and each value of l. If l is the group, which base then has, that is one set.
+// newSets returns the sets with base and each value of l. If l is the group, base has it already, and there is one set.
 func newSets(l Label, base ...attribute.KeyValue) sets {
 	if l.Key == KeyGroup {
 		return sets{{set: newSet(base...)}}
@@ -107,8 +107,8 @@ type counts struct {
 	sets    sets
 }
 
-// newCounts returns the counter of m with a set for each value of its last label. base are its other labels, and the
-// group.
+// newCounts returns the counter of m with a set for each value of its last label. base has the values of its other
+// labels, one of which may be the group. If the only label is the group, base has that.
 func newCounts(i *instruments, m Metric, base ...attribute.KeyValue) counts {
 	return counts{i.counters[m.Name], newSets(m.Labels[len(m.Labels)-1], base...)}
 }

@@ -93,7 +93,8 @@ const endsWindow = time.Second
 // NewBurst returns a Burst that lasts until Flush.
 func (r *Recorder) NewBurst() *Burst { return &Burst{rec: r} }
 
-// admit counts a record of that kind, and reports whether it is to be logged by name.
+// admit counts a record of that kind, and reports whether it is to be logged by name. If the window is over, it begins
+// a new one, and logs the counts of the old one.
 func (b *Burst) admit(l Log) bool {
 	if b == nil {
 		return true

@@ -18,7 +18,7 @@ const (
 const (
 	// otherGroup is the group of all locks for which no new group may be made.
 	otherGroup = "_other"
-	// defaultGroup is the group of a lock whose name has no colon, or nothing before it.
+	// defaultGroup is the group of a lock without WithGroup whose name has no colon, or nothing before it.
 	defaultGroup = "default"
 )
 
@@ -78,7 +78,8 @@ func byGroupAnd[V ~string](key attribute.Key, values ...V) []Label {
 
 var byCause = byGroupAnd(KeyCause, LossMissing, LossTaken, LossExpired, LossUnreachable, LossStalled, LossForced)
 
-// newMetric describes an instrument. In Prometheus its name has underscores for dots, and says the unit and the kind.
+// newMetric describes an instrument. In Prometheus its name has underscores for dots, and a suffix: _seconds for the
+// unit s, _ratio for a gauge of the unit 1, otherwise _total for a counter.
 func newMetric(kind, name, unit string, labels []Label, description string) Metric {
 	prometheus := strings.ReplaceAll(name, ".", "_")
 	switch {

@@ -7,7 +7,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// The attribute keys of spans, links and metrics. Durations are in seconds.
+// The attribute keys of spans, their events and links, and metrics. Durations are in seconds.
 const (
 	KeyGroup        attribute.Key = "lockdog.group"
 	KeyOutcome      attribute.Key = "lockdog.outcome"

@@ -18,14 +18,14 @@ import (
 type Config struct {
 	// TracerProvider; nil: the global one, also after it was replaced.
 	TracerProvider trace.TracerProvider
-	// MeterProvider; nil: the global one. A provider that is set later is used, too: OpenTelemetry's default provider
-	// forwards to the first one that replaces it.
+	// MeterProvider; nil: the global one. If none is set when the Recorder is made, the first one that is set later is
+	// used: OpenTelemetry's default provider forwards to it.
 	MeterProvider metric.MeterProvider
 	// Logger; nil: slog.Default() at the time of each record.
 	Logger *slog.Logger
 	// State is called each time metrics are collected, on the collecting goroutine. It must return quickly, and must
-	// not create or close Recorders. It may be called once more during Close or soon after it. nil: the gauges of
-	// State have no value.
+	// not create or close Recorders. It may still be called during Close or soon after it. nil: the gauges of State
+	// have no value.
 	State func() State
 	// CallerAttributes adds the time that acquires wait to the spans of their callers: KeyWait.
 	CallerAttributes bool
@@ -64,8 +64,8 @@ type Recorder struct {
 	groups atomic.Pointer[map[string]*group]
 }
 
-// NewRecorder returns a Recorder. It returns an error if the MeterProvider refuses an instrument. Close must be called:
-// otherwise the client stays in the gauges.
+// NewRecorder returns a Recorder. It returns an error if the MeterProvider refuses an instrument or the callback of the
+// gauges. Close must be called: otherwise the client stays in the gauges.
 func NewRecorder(cfg Config) (*Recorder, error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
@@ -100,8 +100,9 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	return r, nil
 }
 
-// Close removes the recorder from the gauges. Later events are still counted. Close may wait for a collection that is
-// under way, so it must not be called with a mutex held that Config.State locks. A second call does nothing.
+// Close removes the recorder from the gauges, and logs how many records were not logged by name. Later events are still
+// counted. Close may wait for a collection that is under way, so it must not be called with a mutex held that
+// Config.State locks. A second call does nothing.
 func (r *Recorder) Close() {
 	if r.closed.CompareAndSwap(false, true) {
 		leave(r, r.shared)

@@ -99,7 +99,7 @@ func equal(a, b any) bool {
 // 1,000 attribute sets per instrument (lockdog.acquisitions has six per group).
 const maxSharedGroups = 150
 
-// admit reports whether there is room for a group of that name.
+// admit adds a group of that name to the registry, if it isn't known. It reports false if there is no room for it.
 func (reg *registry) admit(name string) bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()

@@ -50,7 +50,7 @@ func (rel *Release) begin(ctx context.Context, l *Lock, opts ...trace.SpanStartO
 
 // End ends the release; a second End does nothing. unconfirmed says that the reply was lost, but the lock counts as
 // released. Hold.End must follow, except after StartGive. With ReleaseError, err becomes the status of the span, unless
-// that is a member's.
+// it is the span of a member.
 func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {

@@ -35,8 +35,8 @@ const (
 	slowRenewal = time.Second
 	// allThinned is the number of renewals that have a span with RenewalSpansThinned before it leaves some out.
 	allThinned = 8
-	// renewalsPerTrace is the number of renew spans in a trace: an hour with the default options. Backends limit the
-	// size of a trace.
+	// renewalsPerTrace is the number of renew spans after which a hold begins a new trace: an hour with the default
+	// options. Backends limit the size of a trace.
 	renewalsPerTrace = 360
 )
 
@@ -131,8 +131,8 @@ func (h *Hold) traceRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	return span.SpanContext()
 }
 
-// ShowsRenewal reports whether the next renewal gets a span if it succeeds in time. It doesn't know of a trace that the
-// sampler declined: then fewer renewals have spans.
+// ShowsRenewal reports whether the next renewal gets a span if it succeeds, and is neither late nor slow. It doesn't
+// know of a trace that the sampler declined: then fewer renewals have spans.
 func (h *Hold) ShowsRenewal() bool {
 	if h.trail.Load() == nil {
 		return false
@@ -167,5 +167,5 @@ func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32,
 	return true
 }
 
-// doubled reports whether a successful renewal in time has a span with RenewalSpansThinned.
+// doubled reports whether a successful renewal that is neither late nor slow has a span with RenewalSpansThinned.
 func doubled(ordinal uint32) bool { return ordinal <= allThinned || bits.OnesCount32(ordinal) == 1 }

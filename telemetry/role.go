@@ -15,8 +15,9 @@ import (
 //	whole   acquire orders, ...   yes, but not the waits of a Multi        none; its members have them
 //	member  acquire member ...    waits of a Multi; lockdog.members.lost   its own
 //
-// A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals
-// and failing leases are counted for locks that are alone, and for members. A failed call is counted where it is made.
+// A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals,
+// failing leases and forced unlocks are counted for locks that are alone, and for members. A failed call is counted
+// where it is made.
 type role struct {
 	*group
 	*tally
@@ -26,8 +27,8 @@ type role struct {
 
 func (r *role) isMember() bool { return r.node != nil }
 
-// tally has what the locks of a group in one role share: their instruments, with the attribute sets of the group, and
-// the names of their spans. All of it is built once.
+// tally has what the locks of a group in one role share (alone and whole share one tally): their instruments, with the
+// attribute sets of the group, and the names of their spans. All of it is built once.
 type tally struct {
 	acquisitions, wakeups, takeovers, deadlocks, renewals, late, losses, cancellations, releases, forced counts
 
@@ -89,8 +90,8 @@ func newTally(group, of string, i *instruments) *tally {
 }
 
 // Whole returns the telemetry of a whole with a name, whose first member is l. It is counted in the group of l.
-// confirmed returns when the renewals that the whole depends on were sent. It is called when metrics are collected, and
-// when the whole is lost.
+// confirmed returns when the acquires or renewals that the whole depends on were sent. It is called when metrics are
+// collected, and when the whole is lost.
 func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 	g := l.role.group
 	return Lock{
@@ -106,8 +107,8 @@ func (l *Lock) Member(node func() string) Lock {
 	return m
 }
 
-// appear starts the counters of the group for this role at 0, when the first operation with an SDK starts. A counter
-// that starts at 1 never fires an alert on increase() > 0.
+// appear is called when an operation starts. It puts the group into the gauges and, once there is an SDK, starts the
+// counters of the group for this role at 0. A counter that starts at 1 never fires an alert on increase() > 0.
 func (r *role) appear(ctx context.Context) {
 	g := r.group
 	if !g.appeared.Load() {

@@ -9,7 +9,7 @@ import (
 
 // A traceparent is "00-<trace id>-<span id>-<flags>", all in lower-case hex.
 
-// formatTraceparent returns the W3C traceparent of a span context, "" if that isn't sampled.
+// formatTraceparent returns the W3C traceparent of a span context, "" if that is invalid or isn't sampled.
 func formatTraceparent(sc trace.SpanContext) string {
 	if !sc.IsValid() || !sc.IsSampled() {
 		return ""

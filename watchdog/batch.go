@@ -6,9 +6,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never
-// reused by the engine, so it may be kept. A lease may be removed while the call is made: renew it like the others, its
-// result is ignored. (So the server must compare the owner when it renews a lease.)
+// Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never reused
+// by the engine, so it may be kept. A lease may be removed while the call is made: then renew it like the others, and
+// its result is ignored. (So the server must compare the owner when it renews a lease.)
 type Batch struct {
 	Node    string    // of the leases, as given in Spec
 	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder
@@ -54,6 +54,6 @@ type Renewal struct {
 // Loss is the loss of a lease, as its Holder gets it.
 type Loss struct {
 	Cause telemetry.LossCause // how it was lost
-	Err   error               // the last renewal error since the last success; nil: none
+	Err   error               // with LossTaken: Result.Err; else the last error since the last success; nil: none
 	Batch *Batch              // with LossMissing and LossTaken: the call that found out
 }

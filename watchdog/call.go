@@ -56,7 +56,8 @@ func (e *Engine) makeCall(c *cohort, batch *Batch, timeout time.Duration) {
 	returned = true
 }
 
-// finishCall handles the results: deadlines, losses, and when the leases are renewed next. Callbacks follow later.
+// finishCall handles the results: deadlines, losses, and when the leases are renewed next. Callbacks follow later. A
+// closed engine ignores the results.
 func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,7 +111,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.notify()
 }
 
-// applyResult updates a lease with the result of its renewal. It gives a failure without an error errNoReason.
+// applyResult updates a lease with the result of its renewal. A failure without an error gets errNoReason.
 func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 	sent := e.since(batch.Sent)
 	switch res.Outcome {
@@ -169,8 +170,8 @@ func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 	}
 }
 
-// redirect renews a lease at its new node: at once after the first move since its last success, and with growing delay
-// after more moves.
+// redirect renews a lease at its new node: as soon as the pace allows after the first move since its last success, and
+// with growing delay after more moves.
 func (e *Engine) redirect(l *Lease, node string, now int64) {
 	key := groupKey{node, l.cohort.group.interval, l.ttl}
 	g := e.groupOf(key)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// callbacks are the pending calls to holders. Two goroutines make them, each only while there are some. One calls
-// Lost and Alarm, which don't block, so that a loss is never late for others' sake. The other calls what may block: the
-// functions that these return, and Renewal.
+// callbacks are the pending calls to holders and of Config.Done. Two goroutines make them, each only while there are
+// some. One calls Lost and Alarm, which don't block, so that a loss never waits for a call that does. The other one
+// calls what may block: the functions that Lost and Alarm return, Renewal and Done.
 type callbacks struct {
 	losses []*Lease // whose Lost is to be called
 	alarms []*Lease
@@ -19,7 +19,7 @@ type callbacks struct {
 	slow    bool // the goroutine that calls these exists
 }
 
-// tell is what Lost (loss) or Alarm returned.
+// tell is what Lost (then loss is true) or Alarm returned.
 type tell struct {
 	call func()
 	loss bool
@@ -53,8 +53,8 @@ func (e *Engine) notify() {
 	}
 }
 
-// runCallbacks makes the pending calls of one goroutine, next by next. If a callback ends this goroutine
-// (runtime.Goexit), another one goes on.
+// runCallbacks makes the pending calls of one goroutine: it calls next until that reports false. If a callback ends
+// this goroutine (runtime.Goexit), another one goes on.
 func (e *Engine) runCallbacks(exists *bool, next func() bool) {
 	defer e.wg.Done()
 	e.mu.Lock()
@@ -67,8 +67,8 @@ func (e *Engine) runCallbacks(exists *bool, next func() bool) {
 	}
 }
 
-// callPrompt makes one pending call that doesn't block, and reports whether there was one. mu must be held; it is
-// unlocked during the call.
+// callPrompt makes one pending call that doesn't block, and reports whether there was one. It drops the alarm of a
+// lease that has ended. mu must be held; it is unlocked during the call.
 func (e *Engine) callPrompt() bool {
 	cb := &e.callbacks
 	switch {
@@ -108,7 +108,8 @@ func (e *Engine) callAlarm(l *Lease) {
 	}
 }
 
-// callSlow is callPrompt for the calls that may block.
+// callSlow is callPrompt for the calls that may block. It also reports false while calls of Lost or Alarm are pending
+// or running.
 func (e *Engine) callSlow() bool {
 	cb := &e.callbacks
 	switch {

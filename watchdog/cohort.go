@@ -22,7 +22,7 @@ type cohort struct {
 	callBy   int64 // when the call in flight, or the last one, times out
 	tries    int   // failed calls since the last success
 	stage    stage
-	offCycle bool  // outside the ring: its leases are renewed once, and then join other cohorts
+	offCycle bool  // outside the ring: it is renewed once, and then its leases join other cohorts, or it joins the ring
 	watchPos int32 // in Engine.watches
 	waitPos  int32 // in the node's resting, ready or offCycle
 }
@@ -133,7 +133,8 @@ func (e *Engine) findNearest(c *cohort) {
 	}
 }
 
-// latestStart returns when the call must be made, whatever the pace, so that it returns before the nearest deadline.
+// latestStart returns when the call must be made, whatever the pace, so that it has time to return before the nearest
+// deadline.
 func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
 
 // queue returns the heap in which the cohort waits when it is ready.
@@ -155,8 +156,9 @@ func (e *Engine) plan(c *cohort, due int64) {
 	e.schedule(g.node, min(due, g.node.early()))
 }
 
-// rest retries the cohort after a pause, or at nextBy if that is sooner. An off-cycle cohort is merged into another one
-// that is retried within twice the pause, so that leases that fail one by one share their retries.
+// rest retries the cohort after a pause, or at nextBy if that is sooner. An off-cycle cohort is instead merged into
+// another one of its group that has room and is retried within twice the pause, so that leases that fail one by one
+// share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
@@ -170,7 +172,8 @@ func (e *Engine) rest(c *cohort, now, pause int64) {
 	e.schedule(g.node, c.due)
 }
 
-// absorb moves all leases of other, an unused cohort, to c, if c has room for them. Both are off-cycle.
+// absorb moves all leases of other, an unused cohort, to c, and discards other. It reports false, and does nothing, if
+// c hasn't room for them. Both are off-cycle.
 func (e *Engine) absorb(c, other *cohort) bool {
 	if len(c.leases)+len(other.leases) > c.group.batch {
 		return false
@@ -183,7 +186,8 @@ func (e *Engine) absorb(c, other *cohort) bool {
 	return true
 }
 
-// enqueue makes the cohort ready. Off-cycle cohorts of a group that are ready at the same time are merged.
+// enqueue makes the cohort ready. If it is off-cycle, its leases are instead merged into the off-cycle cohort of its
+// group that is ready, if that has room.
 func (e *Engine) enqueue(c *cohort, now int64) {
 	g := c.group
 	e.dequeue(c)

@@ -18,7 +18,8 @@ const (
 	// maxInFlight limits the calls in flight to one node. With a latency of 1 ms it allows 8,000 calls, or 2 million
 	// leases, a second.
 	maxInFlight = 8
-	// maxCallTimeout is the longest timeout of a call. A short lease (TTL/6) or a near deadline makes it shorter.
+	// maxCallTimeout is the longest timeout of a call. A short lease (TTL/6) or a near deadline makes it shorter. It is
+	// also the largest group.budget.
 	maxCallTimeout = 5 * time.Second
 )
 
@@ -38,8 +39,9 @@ type Config struct {
 	// isn't set is Failed. If Renew panics, all results are Failed.
 	Renew func(ctx context.Context, b *Batch)
 	// Done is called after the Holder.Renewal calls of a batch, and after what Holder.Lost returned for losses that the
-	// batch found, so that they can be logged together. With nil, it is called after a series of losses at deadlines.
+	// batch found, so that they can be logged together. After a series of losses at deadlines it is called with b nil.
 	Done func(b *Batch)
-	// Panicked is called after a panic in one of the functions above or in a Holder. The engine goes on.
+	// Panicked is called after a panic in one of the functions above, in a Holder, or in a function that a Holder
+	// returned. The engine goes on.
 	Panicked func(v any, stack []byte)
 }

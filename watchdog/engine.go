@@ -35,7 +35,7 @@ type Engine struct {
 	alarms    heap[*Lease]
 	spare     []*cohort // empty cohorts to be reused
 	began     bool      // since the last pass, a lease was added when there was none
-	idle      bool      // there is no tick: the last pass found no lease, and none has been added since
+	idle      bool      // there is no tick: the last pass found no lease, and none was added after the pass before it
 	wakeAt    int64     // the time of the next pass; never while there is nothing to do
 	lastPass  int64
 	lastSweep int64
@@ -69,8 +69,9 @@ func (e *Engine) since(t time.Time) int64 { return int64(t.Sub(e.epoch)) }
 func (e *Engine) at(ns int64) time.Time   { return e.epoch.Add(time.Duration(ns)) }
 
 // Close stops renewing, ends the ctx of the calls in flight, and waits for these, for the scheduler, for a callback
-// that is running, and until all losses before it were reported. So it must not be called from a callback. No lease is
-// released or declared lost, and no callback is made afterwards. A second call is allowed.
+// that is running, and until all losses before it were reported. It drops pending calls of Alarm, and those of Renewal
+// for leases that weren't lost. It must not be called from a callback or from Config.Renew, which it would wait for. No
+// lease is released or declared lost, and no callback is made afterwards. A second call is allowed.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -79,9 +80,9 @@ func (e *Engine) Close() {
 	e.wg.Wait()
 }
 
-// Watch keeps the lease alive from now on. The lease joins the cohort with room that is renewed last, but not later
-// than Spec.Interval after Spec.Sent. A second Watch of a lease does nothing. In a closed engine the lease has a
-// deadline, but no renewals and no callbacks.
+// Watch keeps the lease alive from now on or, if Spec.Interval is 0, only watches its deadline. The lease joins the
+// cohort with room that is renewed last of those that are renewed in time for it, or a new cohort: see group.seat. A
+// second Watch of a lease does nothing. In a closed engine the lease has a deadline, but no renewals and no callbacks.
 func (e *Engine) Watch(l *Lease, s Spec) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,7 +129,8 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 // briefShare: a brief lease is renewed for the first time after 1/briefShare of the time to its deadline, or earlier.
 const briefShare = 8
 
-// begin is called before a lease is added. If there is none, it starts the tick and, only once, the scheduler.
+// begin is called before a lease is added. If the engine has no lease, begin starts the tick, unless that still runs,
+// and the scheduler, if this is the engine's first lease.
 func (e *Engine) begin() {
 	if e.leases > 0 {
 		return
@@ -148,7 +150,7 @@ func (e *Engine) begin() {
 
 // StopRenewal lets the lease run out: no renewal of it starts any more, and the outcome of a renewal in flight is
 // ignored. Its deadline is still watched. If the lease was granted for less than its TTL (Spec.Until) and hasn't been
-// renewed yet, it is renewed once before.
+// renewed yet, it is renewed once before that, with retries.
 func (e *Engine) StopRenewal(l *Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +173,8 @@ func (e *Engine) stop(l *Lease) {
 }
 
 // Remove removes the lease from the engine, and reports whether it was there: not if it was lost, removed before, or
-// never watched. After it returned true, Lost is never called; another callback may still be running.
+// never watched. After it returned true, Lost is never called. Another callback may still be running, and a function
+// that Alarm returned before may still be called.
 func (e *Engine) Remove(l *Lease) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -222,9 +225,9 @@ func (e *Engine) setAlarm(l *Lease, at time.Time) {
 }
 
 // Verify renews the leases ahead of their time, once: the caller has a reason to doubt them. The leases share calls,
-// also with those of other Verify calls at the same time, and the pacing applies to these calls. If a call with the
-// lease is in flight, another one follows it. If one is about to be made, or is to be retried, that is enough. A lease
-// that isn't renewed can't be verified.
+// also with those of other Verify calls at the same time, and the pacing applies to these calls. If a call for the
+// lease's cohort is in flight, another one follows it. If the call is due but hasn't started, or is to be retried, that
+// is enough. Leases that aren't renewed are left out.
 func (e *Engine) Verify(leases ...*Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -241,8 +244,8 @@ func (e *Engine) Verify(leases ...*Lease) {
 	}
 }
 
-// TickAge returns the time since the scheduler's last pass: over two seconds, the scheduler is late. It reports false
-// if the scheduler has nothing to do: there are no leases, or the engine is closed.
+// TickAge returns the time since the scheduler's last pass. If it is more than two seconds, the scheduler is late. It
+// reports false if the scheduler has nothing to do: there are no leases, or the engine is closed.
 func (e *Engine) TickAge() (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,12 +23,12 @@ type group struct {
 	ring      order   // the planned cohorts
 	room      int     // free places in the ring's cohorts
 	latest    *cohort // of the ring's cohorts with room, the one that is renewed last; nil: not known
-	joinable  *cohort // the last whose call was started with room in it, while in flight; nil: none
+	joinable  *cohort // the last cohort of the ring whose call started with room in it, if still in flight; nil: none
 	expedited *cohort // off-cycle and ready: for leases to be renewed at once; nil: none
 	retrying  *cohort // off-cycle and resting: others that failed are merged into it; nil: none
 	n         int     // cohorts that aren't off-cycle, in any stage
 	cohorts   int     // all cohorts
-	backlog   int     // how many of these n are ready
+	backlog   int     // how many of the n cohorts are ready
 	origin    int64   // from which the phases of new cohorts are counted
 	turn      uint64  // the number of phases since origin
 }
@@ -50,8 +50,8 @@ func (e *Engine) groupOf(key groupKey) *group {
 
 // seat returns the cohort for a new lease whose first renewal must not be later than by: of the planned ones with room,
 // the one that is renewed last but not after by. If there is none, it moves one with room to by if that is a little
-// earlier than planned; otherwise it returns the one in flight, or a new one. So calls are few. A lease may be renewed
-// much sooner than by, but then it costs no call.
+// earlier than planned; otherwise it returns the joinable one in flight, if its call ends by then, or a new one. So
+// calls are few. A lease may be renewed much sooner than by, but then it costs no further call.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
 	if g.latest == nil && g.room > 0 {
@@ -74,7 +74,7 @@ func (g *group) seat(by int64) *cohort {
 		}
 	}
 	// A cohort in flight is renewed again within an interval of its call, and by nextBy. But the call may hang until
-	// its timeout, and one that has outlived that may never return.
+	// its timeout. A call that has outlived its timeout may never return.
 	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy && c.callBy <= by {
 		c.nextBy = min(c.nextBy, by)
 		return c
@@ -100,7 +100,8 @@ func (g *group) expedite(now int64) *cohort {
 // phase returns the renewal time of a new cohort, not after by. For the first cohort that is by. The others follow the
 // golden ratio: each time lies in one of the widest gaps, and all parts of the interval stay equally full, however many
 // cohorts come at the same instant. If the ring has become uneven, so that the time would be close to another one, it
-// is the middle of the gap instead; and of the widest gap, if this gap is narrow.
+// is the middle of the gap instead. If this gap is less than half as wide as the widest one, it is the middle of the
+// widest one.
 func (g *group) phase(by int64) int64 {
 	if g.n == 1 { // the new cohort
 		g.origin, g.turn = by, 0
@@ -146,10 +147,10 @@ func mod(x, m int64) int64 {
 	return x
 }
 
-// next returns the next renewal time of a cohort that was renewed by a request sent at a time: an interval later, or
-// c.nextBy, or an even share of the interval after the last cohort of the ring, whichever is soonest. So an uneven ring
-// becomes even within n calls, and no lease waits longer than its interval. The overdue cohorts (backlog) come first,
-// each with a share.
+// next returns the next renewal time of a cohort that was renewed by a request. sent is when the request was sent. The
+// time is an interval after sent, or c.nextBy, or an even share of the interval after the last cohort of the ring,
+// whichever is soonest. So an uneven ring becomes even within n calls, and no lease waits longer than its interval.
+// Overdue cohorts (backlog) come before this one, so each of them adds a share.
 func (g *group) next(c *cohort, sent int64) int64 {
 	due := min(sent+g.interval, c.nextBy)
 	if len(g.ring) == 0 {
@@ -159,9 +160,10 @@ func (g *group) next(c *cohort, sent int64) int64 {
 	return min(due, max(g.ring.lastDue(), sent)+share*int64(1+g.backlog))
 }
 
-// settle plans a cohort whose leases were all renewed by a request sent at a time, or joined since. If the ring's other
-// cohorts have room for all its leases, they are moved there and the cohort is discarded. The leases of an off-cycle
-// cohort are moved as far as there is room.
+// settle plans a cohort whose leases were all renewed by a request, or joined since. sent is when the request was sent.
+// If the ring's other cohorts have room for all its leases, the leases are moved to those that are renewed in time for
+// them. The leases of an off-cycle cohort are moved as far as there is room. The cohort is discarded if it is empty
+// then; otherwise it joins the ring.
 func (g *group) settle(c *cohort, sent int64) {
 	e := g.engine
 	by := min(sent+g.interval, c.nextBy)

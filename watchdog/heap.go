@@ -2,8 +2,9 @@ package watchdog
 
 import stdheap "container/heap"
 
-// heap is a min-heap of items by a time of the engine. Each item has its position in it (one-based; zero: absent), so
-// any item is moved or removed in O(log n). Times are kept beside the items, so that comparing reads no item.
+// heap is a min-heap of items by a time of the engine. Each item stores its own position in the heap (one-based; zero:
+// absent), so any item is moved or removed in O(log n). Times are kept beside the items, so that comparing reads no
+// item.
 type heap[T any] struct {
 	entries []heapEntry[T]
 	pos     func(T) *int32

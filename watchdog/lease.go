@@ -17,11 +17,13 @@ type Spec struct {
 	Margin time.Duration
 	// Node is the name of the server that has the lease. The engine only compares it: calls never mix nodes.
 	Node string
-	// Sent is a time, with its monotonic reading, BEFORE the request that was granted was sent. The first deadline is
-	// Sent+TTL-Margin, the first renewal is at Sent+Interval or earlier. A time in the future counts as now.
+	// Sent is a time that was read BEFORE the granted request was sent, with its monotonic reading. The first deadline
+	// is Sent+TTL-Margin (but see Until), the first renewal is planned for Sent+Interval or earlier. A time in the
+	// future counts as now.
 	Sent time.Time
-	// Until, if set, is the first deadline of a lease that was granted for less than TTL. The first renewal, which
-	// makes it TTL long, is after an eighth of the time from now to Until, or earlier. StopRenewal doesn't prevent it.
+	// Until, if set, is the first deadline of a lease that was granted for less than TTL, unless Sent+TTL-Margin is
+	// earlier. The first renewal, which makes the lease TTL long, is planned after an eighth of the time from now to
+	// that deadline, or earlier. StopRenewal doesn't prevent it.
 	Until time.Time
 	// Alarm is when Holder.Alarm is called for the first time; zero: never.
 	Alarm time.Time
@@ -29,31 +31,32 @@ type Spec struct {
 	Holder Holder
 }
 
-// Holder gets the events of a lease. The engine calls it without holding any lock, so it may call the engine, except
-// Close.
+// Holder gets the events of a lease. The engine calls it without holding the engine's lock, so it may call the engine,
+// except Close.
 //
 // Lost and Alarm must not block, nor call a program's code: they do what must be done in time, for example end a
 // context, and return a function for the rest, such as a log; nil: there is none. For one lease they may run at the
 // same time, as Engine.Check calls Lost. The functions that they return, and Renewal, may take long: they are called
 // one at a time. While one of them runs, renewals and deadlines, Lost and Alarm go on.
 //
-// A call that began before Engine.Remove may still be running when Remove returns. Lost is never called after Remove
-// returned true. No Renewal is called after the function that Lost returned.
+// A call that began before Engine.Remove may still be running when Remove returns, and a function that Alarm returned
+// before may still be called. Lost is never called after Remove returned true. No Renewal is called after the function
+// that Lost returned.
 type Holder interface {
 	// Renewal is called once for each attempt, whatever its outcome; after Missing and Taken, what Lost returned
-	// follows. It isn't called if the lease has ended otherwise by then, nor for an attempt that returns after
-	// StopRenewal (except the attempt that Spec.Until needs).
+	// follows. It isn't called if the lease has ended in another way by then, or the engine is closed, nor for an
+	// attempt that returns after StopRenewal (except the attempts that Spec.Until needs).
 	Renewal(Renewal)
 	// Lost is called at most once. The engine no longer has the lease then.
 	Lost(Loss) (tell func())
-	// Alarm is called at the time given in Spec, or returned by the last Alarm. It returns when to call again, zero for
-	// never.
+	// Alarm is called at the time given in Spec, or returned by the last Alarm, if the engine still has the lease and
+	// isn't closed. It returns when to call again, zero for never.
 	Alarm(now time.Time) (next time.Time, tell func())
 }
 
-// Lease is the engine's part of a lease. The caller embeds it by value in its own lease, so that watching allocates
-// nothing. It must not be copied after Watch. The zero value is ready for Engine.Watch. A Lease that was removed or
-// lost can't be watched again.
+// Lease is the engine's part of a lease. The caller has it as a field, by value, of its own lease, so that watching
+// allocates nothing. It must not be copied after Watch. The zero value is ready for Engine.Watch. A Lease that was
+// removed or lost can't be watched again.
 type Lease struct {
 	engine   atomic.Pointer[Engine] // set by Watch, last: until then every method returns zero
 	deadline atomic.Int64           // engine nanoseconds; never moves backwards
@@ -64,9 +67,9 @@ type Lease struct {
 
 	// Under Engine.mu from here on.
 	cohort *cohort // nil: not renewed (any more)
-	err    error   // the last renewal error since the last success
+	err    error   // see Loss.Err
 	lost   *loss   // nil: not lost
-	sent   int64   // when the request of the last confirmed renewal was sent
+	sent   int64   // when the last confirmed request was sent: that of the grant, or of a renewal
 	ttl    int64
 	margin int64
 
@@ -109,8 +112,9 @@ func (l *Lease) Confirmed() (at time.Time) {
 	return at
 }
 
-// NextRenewal returns when the next renewal is planned, or was planned if it is overdue or in flight. It is zero if no
-// renewal is planned: the lease isn't renewed, or was stopped, lost or removed.
+// NextRenewal returns when the next renewal is planned, or was planned if it is overdue or in flight. If the lease is
+// to be renewed after the call in flight, because it joined the cohort later, the time is still that of the call in
+// flight. It is zero if no renewal is planned: the lease isn't renewed, or was stopped, lost or removed.
 func (l *Lease) NextRenewal() (at time.Time) {
 	l.locked(func(e *Engine) {
 		if l.cohort != nil {
@@ -120,7 +124,7 @@ func (l *Lease) NextRenewal() (at time.Time) {
 	return at
 }
 
-// Loss returns how the lease was lost; nil: it wasn't. Holder.Lost may be called later.
+// Loss returns how the lease was lost; nil: it wasn't. Holder.Lost may not have been called yet.
 func (l *Lease) Loss() (loss *Loss) {
 	l.locked(func(*Engine) {
 		if l.lost != nil {

@@ -32,7 +32,7 @@ func (e *Engine) nodeOf(name string) *node {
 	return n
 }
 
-// schedule makes the next pass of the node not later than at a time.
+// schedule moves the next pass of the node to the time at. It does nothing if that pass isn't later than at.
 func (e *Engine) schedule(n *node, at int64) {
 	if n.agendaPos != 0 && e.agenda.entries[n.agendaPos-1].at <= at {
 		return
@@ -41,7 +41,8 @@ func (e *Engine) schedule(n *node, at int64) {
 	e.wake(at)
 }
 
-// makeCalls starts the calls that are due and may be made, and sets the time of the next pass.
+// makeCalls starts the calls that may be made now: those that are due, and those that must be early (see early). It
+// sets the time of the next pass.
 func (n *node) makeCalls(now int64) {
 	e := n.engine
 	for n.resting.minAt() <= now {
@@ -72,7 +73,7 @@ func (n *node) pick(now int64, limit int) *cohort {
 		return n.ready.entries[0].item
 	}
 	if n.offCycle.Len() > 0 {
-		// Off-cycle calls are only made if planned calls aren't delayed by them, until their own deadlines are near.
+		// Off-cycle calls are made only if they don't delay planned calls, or if their own deadlines are near.
 		if n.offCycle.minAt() <= now || used < limit && n.spare(now, limit) {
 			return n.offCycle.entries[0].item
 		}
@@ -106,7 +107,7 @@ func (n *node) spare(now int64, limit int) bool {
 func (n *node) nextPass(now int64, limit int) int64 {
 	at := min(n.planned.firstDue(), n.resting.minAt())
 	if n.calls >= maxInFlight {
-		return at // a call that returns schedules a pass
+		return at // a call that returns schedules a pass if others wait
 	}
 	free := n.free(now, limit)
 	if n.ready.Len() > 0 {
@@ -126,8 +127,8 @@ func (n *node) nextPass(now int64, limit int) int64 {
 // base returns how many calls may be made in any window: the mean, rounded up, plus one.
 func (n *node) base() int { return int((n.load+1<<32-1)>>32) + 1 }
 
-// limit returns how many calls may be made in any window now: base, or the smallest rate at which each cohort that
-// waits, nearest deadline first, gets its call by its latestStart.
+// limit returns how many calls may be made in any window now: base or, if that is higher, the smallest rate at which
+// each waiting cohort gets its call by its latestStart, nearest deadline first.
 func (n *node) limit(now int64) int {
 	limit := n.base()
 	if n.ready.Len()+n.offCycle.Len() <= limit {
@@ -150,9 +151,10 @@ func (n *node) limit(now int64) int {
 	return limit
 }
 
-// early returns when the first planned call must be made, before it is due, if too many calls are planned close
-// together for all of them to be made in time at base. That happens where cohorts of different intervals meet. In one
-// group that is spread evenly, early isn't before the first due time.
+// early returns by when the first planned call must be made, so that all planned calls are made in time at the pace of
+// base. That is before its due time if too many calls are planned close together, as where cohorts of different
+// intervals meet. In one group that is spread evenly it isn't. If no more calls are planned than fit into one window,
+// early returns never.
 func (n *node) early() int64 {
 	at, base := int64(never), n.base()
 	for windows := 1; windows <= 16; windows++ {

@@ -6,7 +6,7 @@ import "slices"
 // microseconds.
 type order []*cohort
 
-// firstDue returns the first renewal; never: there is none.
+// firstDue returns when the first cohort is renewed; never: there is none.
 func (o order) firstDue() int64 {
 	if len(o) == 0 {
 		return never
@@ -14,7 +14,7 @@ func (o order) firstDue() int64 {
 	return o[0].due
 }
 
-// lastDue returns the last renewal. There must be one.
+// lastDue returns when the last cohort is renewed. There must be one.
 func (o order) lastDue() int64 { return o[len(o)-1].due }
 
 // nth returns the cohort with k others before it; nil: there are no more than k.
@@ -46,7 +46,7 @@ func (o order) latestWithRoom(by int64) *cohort {
 	return nil
 }
 
-// widestGap returns the start and the width of the widest gap between neighbours; 0 if there are fewer than two.
+// widestGap returns the start and the width of the widest gap between neighbours; both are 0 if there is no gap.
 func (o order) widestGap() (start, width int64) {
 	for i := 1; i < len(o); i++ {
 		if gap := o[i].due - o[i-1].due; gap > width {

@@ -13,7 +13,7 @@ const tick = time.Second
 
 // run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code. A renewal runs through
 //
-//	Engine.pass → node.pass → enqueue → pick → startCall → makeCall → Config.Renew → finishCall → replan → plan
+//	Engine.pass → node.makeCalls → enqueue → pick → startCall → makeCall → Config.Renew → finishCall → replan
 func (e *Engine) run() {
 	defer e.wg.Done()
 	timer := time.NewTimer(tick) // reset before each wait
@@ -33,7 +33,7 @@ func (e *Engine) run() {
 			continue
 		case wait < math.MaxInt64/2:
 			timer.Reset(wait)
-		default: // there are no leases: wait for a kick only
+		default: // there are no leases: set no timer
 			timer.Stop()
 		}
 		select {
@@ -45,7 +45,8 @@ func (e *Engine) run() {
 	}
 }
 
-// wake makes the scheduler's next pass not later than at a time. The scheduler is woken only if it would sleep longer.
+// wake moves the scheduler's next pass to the time at, and wakes the scheduler. It does nothing if the next pass isn't
+// later than at.
 func (e *Engine) wake(at int64) {
 	if at >= e.wakeAt {
 		return
@@ -57,7 +58,8 @@ func (e *Engine) wake(at int64) {
 	}
 }
 
-// pass does all that is due: deadlines first, so that no call is made for a lease that has run out.
+// pass does all that is due: deadlines first, so that no call is made for a lease that has run out. If very many leases
+// have run out, the rest is left to further passes, which follow at once.
 func (e *Engine) pass(now int64) {
 	e.wakeAt = math.MinInt64 // no kick during the pass: its end sets wakeAt
 	if !e.expireDue(now) {
@@ -136,9 +138,10 @@ func (e *Engine) loseAtDeadline(l *Lease) {
 	e.lose(l, Loss{Cause: cause})
 }
 
-// blame returns why a lease of the cohort was not renewed in time. It was the scheduler (stalled) if no attempt was
-// made since the call was due, and the scheduler noticed too late that it was due. If it noticed in time, the call
-// waited for other calls that didn't return (unreachable).
+// blame returns why a lease of the cohort was not renewed in time. It was the server (unreachable) if an attempt has
+// failed or is in flight. It was also the server if the scheduler noticed in time that the call was due: then the call
+// waited for other calls that didn't return. Otherwise it was the scheduler (stalled), which noticed too late, or not
+// at all.
 func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	tried := l.tries > 0 || c.tries > 0 || c.stage == inFlight
 	inTime := c.noticed != 0 && c.noticed-c.due <= c.group.timeout

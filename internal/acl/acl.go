@@ -56,8 +56,8 @@ var Others = []Row{
 	{OnCluster, "on a Cluster", "", "+cluster|slots +ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub"},
 }
 
-// Operator has the rules of a user as whom the command lockdog can show locks of all kinds. For a Cluster docs/ACL.md
-// adds some.
+// Operator has the rules for a Redis user with which the command lockdog can show locks of all kinds. For a Cluster
+// docs/ACL.md adds some.
 var Operator = Row{
 	Kind: "operator", Places: "~*",
 	Commands: "+scan +hlen +hscan +hmget +pttl +get +zcard +zcount +zrange +zrangebyscore +zmscore +llen +lrange +time +pubsub|numsub +ping",

@@ -10,7 +10,8 @@ import (
 // Count is the number of hash slots of a Redis Cluster.
 const Count = 16384
 
-// Tagged returns the hash tag of a key, the only part that Redis Cluster hashes. It reports whether the key has a tag.
+// Tagged returns the hash tag of a key, and reports whether the key has one. Of such a key, Redis Cluster hashes only
+// the tag.
 func Tagged(key string) (string, bool) {
 	_, rest, ok := strings.Cut(key, "{")
 	if !ok {

@@ -25,20 +25,23 @@
 //     _TIMEOUT, _COMPRESSION and their _TRACES_ and _METRICS_ forms. Config.Endpoint and Config.Protocol take
 //     precedence.
 //   - OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG: parentbased_traceidratio and 0.01 trace one request of 100 and
-//     all that it calls. Without them, all requests are traced for which the caller made no decision.
+//     all that it calls. Without them, all requests are traced for which the caller made no decision (but see the next
+//     section).
 //   - OTEL_PROPAGATORS: tracecontext, baggage (both by default), none.
 //   - OTEL_BSP_*, OTEL_SPAN_*, OTEL_METRIC_EXPORT_INTERVAL, _TIMEOUT and OTEL_METRICS_EXEMPLAR_FILTER.
 //
-// Start returns an error for another exporter or protocol. The SDK reads the other variables. If it can't parse one, it
-// uses its default, which for a sampler is to trace all, and the log has a warning ("telemetry error"), unless
-// Config.KeepGlobals is set.
+// Start returns an error for another exporter, or for the unknown protocol of an exporter that is used. An unknown
+// propagator is only logged. The SDK reads the other variables. If it can't parse one, it uses its default, which for a
+// sampler is to trace all, and the log has a warning: "telemetry resource is incomplete" for OTEL_RESOURCE_ATTRIBUTES,
+// "telemetry error" for the others, unless Config.KeepGlobals is set.
 //
 // NO_COLOR, if not empty, removes the colour from the log.
 //
 // # Without an endpoint for traces
 //
-// Spans are only exported if Config.TraceExporter is set, if Config.Endpoint or a variable names an endpoint, or if
-// OTEL_TRACES_EXPORTER=otlp asks for the default endpoint: otherwise a program on a laptop would fill its log with
-// refused connections. Without an exporter a trace that begins here isn't sampled, unless Config.SpanProcessors or
-// OTEL_TRACES_SAMPLER is set. A trace that comes in sampled stays sampled, and log lines have its ids.
+// Besides what Config.SpanProcessors do, spans are only exported if Config.TraceExporter is set, if Config.Endpoint or
+// a variable names an endpoint, or if OTEL_TRACES_EXPORTER=otlp asks for the default endpoint: otherwise a program on a
+// laptop would fill its log with refused connections. Without an exporter a trace that begins here isn't sampled,
+// unless Config.SpanProcessors or OTEL_TRACES_SAMPLER is set. A trace that comes in sampled stays sampled, and log
+// lines have its ids.
 package otelsetup

@@ -63,8 +63,8 @@ func plainFile(w io.Writer) bool {
 }
 
 // TraceHandler returns a handler that adds trace_id and span_id to the records that next handles, from the ctx of the
-// log call. They are at the top level, even inside a group. They aren't added to a record that has them, such as
-// lockdog's.
+// log call. They are at the top level, even inside a group. They aren't added to a record that has a trace_id at the
+// top level, such as lockdog's.
 func TraceHandler(next slog.Handler) slog.Handler {
 	return &traceHandler{next: next, root: next}
 }

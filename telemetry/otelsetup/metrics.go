@@ -25,7 +25,7 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// newMeterProvider returns a provider whose metrics are scraped, pushed, or both.
+// newMeterProvider returns a provider whose metrics are scraped, pushed, both or neither.
 func newMeterProvider(
 	ctx context.Context, cfg Config, registry *prometheus.Registry, res *resource.Resource,
 ) (*sdkmetric.MeterProvider, error) {

@@ -29,18 +29,18 @@ import (
 
 // Config configures Start. The zero value is valid.
 type Config struct {
-	// ServiceName is the service.name of all telemetry. OTEL_SERVICE_NAME takes precedence. Without both it is
+	// ServiceName is the service.name of traces and metrics. OTEL_SERVICE_NAME takes precedence. Without both it is
 	// unknown_service:<program>. Scrape the metrics with a job of the same name, so that traces and metrics can be
 	// joined.
 	ServiceName string
-	// ServiceVersion is the service.version of all telemetry; empty: none.
+	// ServiceVersion is the service.version of traces and metrics; empty: none.
 	ServiceVersion string
 	// Attributes are further attributes of the resource. OTEL_RESOURCE_ATTRIBUTES takes precedence.
 	Attributes []attribute.KeyValue
 
 	// Endpoint receives traces, and metrics if OTEL_METRICS_EXPORTER has otlp. It is a URL (http://collector:4318), or
-	// host:port for a connection without TLS. For protocols over HTTP, /v1/traces or /v1/metrics is added to its path.
-	// Empty: from the environment.
+	// host:port for a connection without TLS. For protocols over HTTP, /v1/traces or /v1/metrics is added to its path,
+	// and replaces a /v1/traces at its end. Empty: from the environment.
 	Endpoint string
 	// Protocol is grpc, http/protobuf or, for traces only, http/json. Empty: from the environment, otherwise grpc if
 	// Endpoint has port 4317, and http/protobuf in all other cases. The choice isn't logged. A collector that takes
@@ -83,8 +83,8 @@ type Providers struct {
 	stopping error                         // the result of Shutdown
 }
 
-// ErrConfig is matched by the error for an invalid setting: an endpoint that is neither a URL nor host:port, or an
-// unknown protocol, exporter or format.
+// ErrConfig is matched by the error for an invalid setting: a Config.Endpoint that is neither a valid URL nor
+// host:port, or an unknown protocol, exporter or format.
 var ErrConfig = errors.New("otelsetup: bad setting")
 
 // shutdownTimeout limits Shutdown if its ctx has no deadline.

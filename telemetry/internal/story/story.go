@@ -125,7 +125,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	return acquire()
 }
 
-// memberOf records all that can happen to a member of the lock.
+// memberOf records what is recorded differently for a member of the lock.
 func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock) {
 	l := whole.Member(func() string { return "node:1" })
 	ctx, a := r.StartAcquire(ctx, &l, TTL)
@@ -154,7 +154,7 @@ func force(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) {
 	}
 }
 
-// Busy returns a State with a value for every gauge.
+// Busy returns a State with a value for every gauge that depends on it.
 func Busy() telemetry.State {
 	return telemetry.State{Ticking: true, TickAge: time.Second, PubSubWanted: true, PubSubConnected: true}
 }
