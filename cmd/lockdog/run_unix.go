@@ -234,7 +234,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
 }
 
-// open connects. If Redis is down, it retries for up to wait; without an end if wait is negative.
+// open connects. If Redis is down, it retries: the last try begins within wait, and may take longer. If wait is
+// negative, it retries without an end.
 func (a *app) open(ctx context.Context, wait time.Duration) (*connect.Server, error) {
 	over := time.Now().Add(wait)
 	for pause := openPause; ; pause = min(2*pause, maxOpenPause) {
