@@ -232,7 +232,8 @@ func (p *graphPrinter) blocked(name string) bool {
 	})
 }
 
-// lock writes an awaited lock: its holders, its waiters, and below each waiter the awaited locks that it holds.
+// lock writes an awaited lock: its holders, its waiters, and below each waiter the awaited locks that it holds. Of a
+// lock that was written before, it writes only the name.
 func (p *graphPrinter) lock(of string, depth int) {
 	waits := p.waits[of]
 	if p.done[of] {

@@ -14,8 +14,8 @@ import (
 // words.
 const helpWidth = 80
 
-// narrowHelp makes the help of a command, and of all commands below it, wrapped. It sets no template: text/template
-// makes the linker keep every exported method, and the program would be half as large again.
+// narrowHelp wraps the help of a command, and of all commands below it. It sets no template: text/template makes the
+// linker keep every exported method, and the program would be 1.5 times as large.
 func narrowHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		c.Print(wrap(cmp.Or(c.Long, c.Short), helpWidth), "\n\n", c.UsageString())
@@ -37,9 +37,9 @@ func narrowHelp(root *cobra.Command) {
 	})
 }
 
-// wrap reflows a text to lines of at most width bytes, unless a word is longer. Items of a list are indented under
-// their first word; they begin with a dash after two spaces. Other lines that begin with a space, such as those of a
-// table, stay unchanged.
+// wrap reflows a text to lines of at most width bytes, unless a word is longer. An item of a list begins with a dash
+// after two spaces. Its other lines, which begin with four spaces, are reflowed too, and indented under its first word.
+// Other lines that begin with a space, such as those of a table, stay unchanged.
 func wrap(s string, width int) string {
 	const item = "  - "
 	var out strings.Builder

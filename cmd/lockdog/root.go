@@ -29,13 +29,14 @@ import (
 // The exit codes. run uses codes that commands rarely use: those of sysexits.h where it has a fitting one.
 const (
 	exitOK = 0
-	// exitNo: the lock is free (who), there is a deadlock (graph), something is wrong (doctor), or another failure.
+	// exitNo: the lock is free (who), the user didn't agree (unlock), there is a deadlock (graph), something is wrong
+	// (doctor), or there was a failure for which there is no other code.
 	exitNo          = 1
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
 	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't serve now
 	exitOutput      = 74  // the output couldn't be written
 	exitHeld        = 75  // the lock is held by another
-	exitLost        = 76  // the lock was lost while the command ran
+	exitLost        = 76  // the lock was lost, or about to be, while the command ran or before it began
 	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; the code of timeout(1)
 	exitCannotRun   = 126 // the command can't be run; the code of shells
 	exitNotFound    = 127 // there is no such command; the code of shells
@@ -95,8 +96,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitCode(ctx, err)
 }
 
-// errorText returns an error as the program prints it: on one line that begins with the program's name, which it
-// contains only once.
+// errorText returns an error as the program prints it: on one line that begins with the program's name. The library's
+// errors begin with that name too. It is removed at the beginning and after a colon.
 func errorText(err error) string {
 	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.OneLine(err.Error()), "lockdog: "), ": lockdog: ", ": ")
 }
@@ -111,8 +112,8 @@ func (e signalError) Error() string { return syscall.Signal(e).String() }
 // ignoring. SIGTERM always remains: Go's runtime handles it even if it was ignored.
 var endings = slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM}, signal.Ignored)
 
-// untilSignal returns a ctx that ends with a signalError at the first signal of endings. stop restores the signals'
-// default effect.
+// untilSignal returns a ctx that ends with a signalError at the first signal of endings. stop ends ctx too, and
+// restores the signals' default effect.
 func untilSignal() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -207,7 +208,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usagef("there is no command %q; '%s -h' lists them", args[0], cmd.CommandPath())
 }
 
-// args returns a check for the number of arguments.
+// args returns a check of the arguments: that their number is in the range, and that the first isn't the address of a
+// Redis.
 func args(least, most int, usage string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -233,8 +235,8 @@ func addressHint(pattern string) string {
 		" is taken for a pattern of names: the address of Redis is given with -u host:port"
 }
 
-// reader connects for reading locks. A call isn't retried, waits for --timeout at most for a reply, and fails when ctx
-// ends: then the server is closed.
+// reader connects for reading locks. A call isn't retried, and waits for --timeout at most for a reply. When ctx ends,
+// the client is closed, so that calls fail.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
 	a.conn.Once = true
 	server, err := a.conn.Open(ctx)
@@ -278,7 +280,7 @@ func (a *app) print(plain string, values ...any) error {
 	return nil
 }
 
-// exitCode returns the program's exit code. ctx must be that of untilSignal.
+// exitCode returns the program's exit code. ctx must be that of untilSignal, or derived from it.
 func exitCode(ctx context.Context, err error) int {
 	var exit *exitError
 	var sig signalError

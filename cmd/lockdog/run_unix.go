@@ -47,7 +47,7 @@ const (
 	// The pause between two tries to connect to a Redis that is down; it doubles.
 	openPause, maxOpenPause = 100 * time.Millisecond, 2 * time.Second
 
-	// releaseWithin bounds how long the program waits for Redis to confirm the release after the command has ended.
+	// releaseWithin bounds how long the program waits for Redis to confirm the release.
 	releaseWithin = 5 * time.Second
 
 	// defaultTakeoverDelay allows for a machine with little CPU, which ends a command late.
@@ -120,7 +120,8 @@ Exit codes: that of the command, 128 and the number of the signal that ended it,
 	return cmd
 }
 
-// options checks the flags, and returns the lock's options. A negative wait means forever.
+// options checks the flags, sets f.grace if it is 0, and returns the lock's options except WithWait. A negative wait
+// means forever.
 func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock.LockOption, err error) {
 	switch f.wait {
 	case waitForever:
@@ -233,7 +234,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
 }
 
-// open connects. If Redis is down, it retries for up to wait; without an end if wait is negative.
+// open connects. If Redis is down, it retries: the last try begins within wait, and may take longer. If wait is
+// negative, it retries without an end.
 func (a *app) open(ctx context.Context, wait time.Duration) (*connect.Server, error) {
 	over := time.Now().Add(wait)
 	for pause := openPause; ; pause = min(2*pause, maxOpenPause) {
@@ -288,8 +290,9 @@ var passed = slices.DeleteFunc([]os.Signal{
 	syscall.SIGWINCH,
 }, signal.Ignored)
 
-// run runs the command, and releases the lock. signals must have received the endings since before the acquire. run
-// reads signals and doesn't ask ctx, because ctx ends some time after the signal.
+// run runs the command, and then releases the lock, unless something that the command started can't be killed. signals
+// must have been registered for endings before the acquire. run reads signals and doesn't ask ctx, because ctx ends
+// some time after the signal.
 func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
 	select {
 	case sig := <-signals:
@@ -323,8 +326,9 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	return r.finish(ctx, ended, r.child.ExitCode(), nothingLeft)
 }
 
-// finish releases the lock after the command has ended with a code, and returns the error with the exit code. ended is
-// why the command was made to end; nil: it ended by itself. nothingLeft is what Child.Close has returned.
+// finish releases the lock after the command has ended with a code, unless something that it started is left. It
+// returns the error with the exit code, nil for 0. ended is why lockdog or the guard made the command end; nil: they
+// didn't. nothingLeft is what Child.Close has returned.
 func (r *running) finish(ctx context.Context, ended error, code int, nothingLeft bool) error {
 	var err error
 	if nothingLeft {
@@ -396,8 +400,8 @@ func file(stream any) *os.File {
 
 var errNoRenewal = fmt.Errorf("no renewal in time, so it is about to be lost: %w", lock.ErrUnavailable)
 
-// watch watches the command and the lease until the command has ended. It returns why the command was ended, nil if it
-// ended by itself.
+// watch watches the command and the lease until the command has ended. It returns why lockdog or the guard made the
+// command end, nil if they didn't.
 func (r *running) watch(signals <-chan os.Signal) (why error) {
 	tick := time.NewTicker(max(r.flags.lease/30, 10*time.Millisecond))
 	defer tick.Stop()
@@ -453,7 +457,7 @@ func (r *running) beat() {
 	}
 }
 
-// endedBy returns the exit code and the text for the end of a lease's context.
+// endedBy returns the exit code and the text for a cause: that of the end of the lease's context, or errNoRenewal.
 func endedBy(cause error) (code int, what string) {
 	var canceled *lock.CanceledError
 	if errors.As(cause, &canceled) {

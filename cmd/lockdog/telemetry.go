@@ -14,7 +14,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// lastWords bounds how long the program waits at its end for telemetry to be sent, and for the client to close.
+// lastWords bounds how long the program waits at its end for telemetry to be sent, and how long run waits for its
+// client to close.
 const lastWords = 3 * time.Second
 
 // telemetry starts what the OTEL_* variables ask for. stop sends the remaining telemetry. If the variables are invalid,

@@ -77,8 +77,9 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 	return a.unlocked(l, was)
 }
 
-// toUnlock returns the lock as it is now, after the user has agreed to take it from its holders. If other holders got
-// it while the user was asked, it shows them and asks again. It doesn't ask if the lock is free, or with yes.
+// toUnlock returns the lock as it is now, after the user has agreed to take it from its holders. If the holders have
+// changed while the user was asked, it shows them and asks again. It doesn't ask if the lock is free, or if yes is
+// true. It returns an error for a semaphore or a number: nobody can take these away.
 func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, yes bool) (fleet.Lock, error) {
 	var shown []fleet.Holder
 	for {

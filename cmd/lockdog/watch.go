@@ -138,7 +138,7 @@ func lookAt(ctx context.Context, reader *fleet.Reader, pattern string) changes.L
 // signaled returns the error with which the program ends after a signal.
 func signaled(ctx context.Context) error { return &exitError{code: exitCode(ctx, context.Cause(ctx))} }
 
-// onScreen shows the readings on a terminal, until they end or the user quits.
+// onScreen shows the readings on a terminal, until the user quits or feed returns.
 func (w *watch) onScreen(ctx context.Context, out *os.File, server string, readings <-chan screen.Reading) error {
 	var in io.Reader // nil if stdin is no terminal: then a signal ends the command
 	if f, ok := terminal(w.stdin); ok {
@@ -212,7 +212,8 @@ func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) err
 	}
 }
 
-// print prints the events of a reading. failed means that the previous reading was incomplete.
+// print prints the events of a reading, and whether all locks can be read, if that has changed. failed means that the
+// previous reading was incomplete.
 func (w *watch) print(r screen.Reading, failed bool) error {
 	for i := range r.Events {
 		e := &r.Events[i]
@@ -238,7 +239,7 @@ type waitedLines struct {
 }
 
 const (
-	mostGroups  = 10 // in a line
+	mostGroups  = 10 // in a reading, and so in a line
 	waitedEvery = time.Minute
 )
 
@@ -277,7 +278,7 @@ func (w *watch) line(c change, sentence string) error {
 const (
 	// Some locks can't be read: see error. Until readingAgain their changes come late or not at all.
 	readingFailed changes.What = "reading_failed"
-	groupsWaited  changes.What = "waited" // each minute and at the end: waiting time since After, by group
+	groupsWaited  changes.What = "waited" // waiting time since After, by group: see waitedLines
 	// All locks can be read again. What changed in the meantime comes before this event.
 	readingAgain changes.What = "reading_again"
 )
@@ -293,10 +294,10 @@ type change struct {
 	Name    string       `json:"name,omitempty"`    // of the lock
 	Key     string       `json:"key,omitempty"`     // in Redis
 	Kind    fleet.Kind   `json:"kind,omitempty"`    // of the lock
-	Held    int          `json:"held"`              // number of holders now
+	Held    int          `json:"held"`              // number of holders now, or of permits held
 	Waiting int          `json:"waiting"`           // number of waiters now
-	Holders []holderView `json:"holders,omitempty"` // now, as ls --json prints them
-	Before  []holderView `json:"before,omitempty"`  // at the previous reading
+	Holders []holderView `json:"holders,omitempty"` // now, as ls --json prints them without --trace-url
+	Before  []holderView `json:"before,omitempty"`  // at the previous reading that found the lock
 	// MayHaveExpired: for gone and hand_over, the lease may have run out.
 	MayHaveExpired bool        `json:"may_have_expired,omitempty"`
 	Groups         []groupView `json:"groups,omitempty"` // for waited, the longest waiting time first

@@ -44,7 +44,7 @@ Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds
 	return cmd
 }
 
-// lockText returns everything that is known about a lock.
+// lockText describes a lock, its holders and its waiters, for people.
 func lockText(l fleet.Lock, traces traceURL) string {
 	var rows text.Rows
 	row := func(name, value string) {

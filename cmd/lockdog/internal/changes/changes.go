@@ -25,7 +25,7 @@ type Seen struct {
 	Unseen bool      // the last look was incomplete and didn't find it: this is the result of an earlier one
 
 	// LongestWait is when the longest of the current waits began. Redis doesn't store that for a queue: then it is when
-	// that waiter was first seen, and WaitsLonger is set.
+	// that waiter was first seen, and WaitsLonger is set. Zero: not known, or nobody waits.
 	LongestWait time.Time
 	WaitsLonger bool
 
@@ -43,7 +43,7 @@ type What string
 // doesn't reach, and its end came before the next look. A release between that look and that end looks the same. So
 // does the end of the time that WithMinHold adds.
 const (
-	Held      What = "held"       // the first look found it held
+	Held      What = "held"       // it was found held, and no look before was complete: it may have been held for long
 	Acquired  What = "acquired"   // it was free before
 	HandOver  What = "hand_over"  // another lease holds it, perhaps of the same client
 	Holders   What = "holders"    // the number of readers or of held permits has changed
@@ -58,8 +58,8 @@ type Event struct {
 	What  What
 	At    time.Time // when it was seen
 	After time.Time // it happened after this time; zero: unknown
-	Was   Seen      // before; zero if nobody held it or waited for it
-	Is    Seen      // now; zero if nobody holds it or waits for it
+	Was   Seen      // before; zero if it was neither held nor awaited, or no look had read it
+	Is    Seen      // now; zero if the look found it neither held nor awaited
 
 	// MayHaveExpired is set for Gone and HandOver if the lease may have run out before the change was seen.
 	MayHaveExpired bool
@@ -86,8 +86,8 @@ type Tracker struct {
 }
 
 // Add adds the next look. It returns the locks that are held or awaited, sorted by name, and what has happened since
-// the previous look; of the first look, which locks it found held. If the look is incomplete, the locks that only
-// earlier looks found are returned too, mostUnseen at most.
+// the previous look. After the first look, the events say which locks it found held. If the look is incomplete, the
+// locks that only earlier looks found are returned too, mostUnseen at most.
 func (t *Tracker) Add(look Look) ([]Seen, []Event) {
 	now := make(map[string]Seen, len(look.Locks))
 	var events []Event
@@ -181,8 +181,9 @@ func vanished(was Seen, look Look) []Event {
 	return events
 }
 
-// ended returns the event for the end of a hold. The look that didn't find the hold began at began, and read the lock
-// at at. It returns LeaseOver only if the lock had one known holder, and the previous look saw the lock.
+// ended returns the event for the end of a hold. began is the start of the look that didn't find the hold. at is when
+// that look read the lock or, if it didn't find the lock, ended. The event is LeaseOver only if the lock had one known
+// holder, and the previous look saw the lock.
 func ended(was, is Seen, began, at time.Time) Event {
 	e := Event{What: Gone, At: at, After: was.At, Was: was, Is: is}
 	remaining := left(&was)

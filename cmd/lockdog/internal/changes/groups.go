@@ -29,7 +29,8 @@ type waitTime struct {
 	most   int       // not 0: used instead of mostGroups, for tests
 }
 
-// add adds the waiting time for a lock between two looks, with was and is waiters. It counts only is as waiting now.
+// add adds the waiting time for a lock between two looks, and adds its waiters at the second look to Caused.Waiting.
+// was and is are the numbers of waiters at the two looks.
 func (w *waitTime) add(name string, was, is int, between time.Duration) {
 	if was == 0 && is == 0 {
 		return
@@ -52,7 +53,7 @@ func (w *waitTime) add(name string, was, is int, between time.Duration) {
 }
 
 // groupOf returns the group of a name, as in metrics unless the program sets another: the name up to its first colon,
-// without the braces of a hash tag.
+// without the braces of a hash tag. It is "default" if there is no colon, or if that part is empty.
 func groupOf(name string) string {
 	group, _, found := strings.Cut(name, ":")
 	group = strings.Trim(group, "{}")

@@ -9,7 +9,8 @@
 // Each of the three has its own process group, in one session. So a signal that the terminal or a shell sends to one of
 // them doesn't reach the others. The guard gets the first limit before it starts the command. It doesn't start the
 // command if that limit is over. At the limit it kills the command and everything that the command has started,
-// whatever happens to lockdog. A limit that has been reached can't be moved, and there is no grace after it.
+// whatever happens to lockdog, unless the command has ended by itself before. A limit that has been reached can't be
+// moved, and there is no grace after it.
 //
 // On Linux the guard adopts the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog those of the guard. So
 // everything that the command has started is a descendant of one of the two, even if it has left the process group or
@@ -52,9 +53,9 @@ import (
 
 const (
 	stopWithin = time.Second            // maximum time until a process that gets SIGTSTP has stopped
-	helpAfter  = 500 * time.Millisecond // after that the guard is killed if it hasn't ended everything that must end
-	goneWithin = time.Second            // after that, whatever is still left can't be killed
-	leftWithin = 10 * time.Second       // the same if nothing had to end, so that only the guard should be left
+	helpAfter  = 500 * time.Millisecond // from killAt until End kills the guard, if something that must end is left
+	goneWithin = time.Second            // after helpAfter, until Close says that what is left can't be killed
+	leftWithin = 10 * time.Second       // the same if End wasn't called: as a rule, only the guard is left
 )
 
 // Limit is when a command is asked to end, and when it is killed.
@@ -69,17 +70,17 @@ var ErrTooLate = errors.New("the time that it had was over before it began")
 // Child is a command that runs below a guard.
 type Child struct {
 	pid      int       // of the command, and its process group
-	terminal *terminal // nil: the command has none
+	terminal *terminal // nil: the command isn't put into the foreground of one
 	resumed  func() bool
 	guard    *exec.Cmd
-	// others are the descendants other than the guard's. A script may have started some before its exec of this
-	// program.
+	// others are the descendants that this process had before it started the guard. They come from a script that
+	// started them, and then this program with exec.
 	others   map[int]bool
 	done     chan struct{}
-	gone     chan struct{} // closed when the guard has ended and, if the command had to end, all that it left
+	gone     chan struct{} // closed when the guard has ended and, after End or if Orphaned, all that it left
 	status   syscall.WaitStatus
-	orphaned bool // the guard was killed
-	asked    bool // the command was asked to end before it ended
+	orphaned bool // the guard was killed before it reported the end of the command
+	asked    bool // see Asked
 
 	mu     sync.Mutex
 	link   *link
@@ -92,7 +93,7 @@ type Child struct {
 // (Ctrl-Z), this process stops too. When this process continues, resumed reports whether the command may continue.
 //
 // title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
-// error is one of starting the command, or ErrTooLate.
+// error is ErrTooLate, or one of starting the guard or the command.
 func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Child, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
@@ -191,7 +192,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 	c.mu.Lock()
 	ending := c.ending
 	c.mu.Unlock()
-	if !ended { // the guard was killed, so the kernel kills the command
+	if !ended { // the guard was killed, so the kernel kills the command, or this function kills its group
 		c.orphaned = true
 		c.end(syscall.WaitStatus(syscall.SIGKILL))
 	}
@@ -210,9 +211,9 @@ func (c *Child) end(status syscall.WaitStatus) {
 	close(c.done)
 }
 
-// stopToo stops this process after the command was stopped at the terminal, so that the shell is in the foreground.
-// When this process continues, it continues the command. It ignores a stop by SIGSTOP, which doesn't come from the
-// terminal.
+// stopToo stops this process, with its process group, after the command was stopped at the terminal, so that the shell
+// is in the foreground. When this process continues, it continues the command if c.resumed returns true. It does
+// nothing without a terminal, or after a stop by SIGSTOP, which doesn't come from the terminal.
 func (c *Child) stopToo(sig syscall.Signal) {
 	if c.terminal == nil || sig == syscall.SIGSTOP {
 		return
@@ -252,15 +253,15 @@ func (c *Child) ExitCode() int {
 // Orphaned reports whether the command was killed because the guard was killed. Call it after Done.
 func (c *Child) Orphaned() bool { return c.orphaned }
 
-// Asked reports whether the command was asked to end, by End or at its limit, before it ended. Call it after Done. What
-// the command has started may still work. So if End hasn't been called, call it: then Close waits for those processes
-// too.
+// Asked reports whether the command was asked to end, by End or at its limit, before it ended. If Orphaned reports
+// true, that isn't known, and Asked reports false. Call it after Done. What the command has started may still work. So
+// if End hasn't been called, call it: then Close waits for those processes too.
 func (c *Child) Asked() bool { return c.asked }
 
 // Signal sends a signal to the command and its process group, unless the command has ended.
 func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }
 
-// Extend moves the limit.
+// Extend moves the limit, unless it was reached, or the command was asked to end.
 func (c *Child) Extend(limit Limit) {
 	c.order(message{orderExtend, moment(limit.Ask), moment(limit.Kill)})
 }
@@ -272,7 +273,7 @@ func (c *Child) End(killAt time.Time) {
 	c.ending, c.killAt = true, killAt
 	c.mu.Unlock()
 	c.order(message{orderEnd, moment(killAt), 0})
-	// The guard's death makes the kernel kill the command.
+	// The guard's death makes the kernel kill the command. On systems other than Linux, hear kills the command's group.
 	timer := time.AfterFunc(time.Until(killAt)+helpAfter, func() { _ = c.guard.Process.Kill() })
 	go func() {
 		<-c.gone
@@ -287,7 +288,7 @@ func (c *Child) order(m message) {
 	c.link.write(m)
 }
 
-// Close ends the guard. Call it after Done. After End, or if the guard was killed, it also waits until nothing is left
+// Close ends the guard. Call it after Done. After End, or if Orphaned reports true, it also waits until nothing is left
 // of what the command started. It reports false if something isn't dead in time: it can't be killed, or gets no CPU to
 // die.
 func (c *Child) Close() bool {
@@ -306,13 +307,14 @@ func (c *Child) Close() bool {
 		return true
 	case <-late.C:
 		if ending || c.orphaned {
-			c.kill() // the guard and this process may have had too little CPU until now, and nobody else kills them
+			c.kill() // the guard and this process may have had too little CPU; nobody else kills what is left
 		}
 		return false
 	}
 }
 
-// killOrphans kills what the guard has left until nothing is left. The guard must have ended.
+// killOrphans kills what the guard has left until nothing is left. The guard must have ended. Where nobody adopts
+// orphans, killOrphans does nothing.
 func (c *Child) killOrphans() {
 	if !adopts {
 		return
@@ -327,7 +329,7 @@ func (c *Child) killOrphans() {
 	}
 }
 
-// kill kills all descendants of this process except c.others. It returns how many there were.
+// kill kills all descendants of this process, except c.others and their descendants. It returns how many there were.
 func (c *Child) kill() int {
 	left := descendants(c.others)
 	for _, pid := range left {

@@ -29,7 +29,8 @@ const (
 	lookAtClock = time.Second
 )
 
-// Guard runs the guard if this process is one. Otherwise it returns false.
+// Guard runs the guard if guardEnv is set, and returns true after that. If guardEnv can't be parsed, it only prints
+// that, and returns true. If guardEnv isn't set, it returns false.
 func Guard() bool {
 	text, is := os.LookupEnv(guardEnv)
 	if !is {
@@ -52,8 +53,8 @@ func Guard() bool {
 	return true
 }
 
-// stay makes the guard survive the signals that end or stop a process: it must end after the command. Notify, unlike
-// Ignore, isn't inherited by the command.
+// stay makes the guard survive the usual signals that end or stop a process: it must end after the command. Notify,
+// unlike Ignore, isn't inherited by the command.
 func stay() {
 	for _, sig := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
@@ -74,7 +75,7 @@ type guarding struct {
 	killAt int64
 	grace  int64 // from Ask to Kill of the last limit; used when lockdog is gone
 
-	asked     bool // the command was asked to end: killAt can't become later any more
+	asked     bool // the command was asked to end, or is killed: killAt can't become later any more
 	ended     bool // the command has ended; what it started may continue, unless asked
 	none      bool // no child is left
 	abandoned bool // lockdog is gone
@@ -178,7 +179,7 @@ func (g *guarding) over() bool {
 	}
 }
 
-// next returns the time until the guard must act.
+// next returns the time until the guard must act or look at the clock.
 func (g *guarding) next() time.Duration {
 	at, least := g.killAt, killPause
 	if !g.asked {
@@ -235,7 +236,8 @@ func (g *guarding) note(e ending) {
 	}
 }
 
-// act asks the command to end, or kills it, if that is due. The same goes for what the command has started.
+// act asks the command to end, or kills it, if that is due. The same goes for what the command has started. It does
+// nothing if the command has ended without being asked.
 func (g *guarding) act() {
 	if g.ended && !g.asked {
 		return

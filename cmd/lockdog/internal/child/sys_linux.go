@@ -32,7 +32,7 @@ func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeaths
 const clockID = unix.CLOCK_BOOTTIME // continues while the machine sleeps
 
 // descendants returns the descendants of this process, except the given ones and their descendants. It returns none if
-// /proc isn't that of our PID namespace.
+// /proc isn't that of our PID namespace, or the kernel lists no children there (CONFIG_PROC_CHILDREN).
 func descendants(without map[int]bool) (all []int) {
 	self := os.Getpid()
 	if is, err := os.Readlink("/proc/self"); err != nil || is != strconv.Itoa(self) {

@@ -15,7 +15,7 @@ import (
 // ignoreTTOU ignores SIGTTOU: it would stop a background process that changes the terminal's foreground process group.
 var ignoreTTOU = sync.OnceFunc(func() { signal.Ignore(syscall.SIGTTOU) })
 
-// terminal is a terminal with this process in its foreground.
+// terminal is a terminal that had this process in its foreground when the command was started.
 type terminal struct {
 	fd  int
 	own int // our process group
@@ -28,8 +28,9 @@ func controlling(file any, own int) *terminal {
 		return nil
 	}
 	t := &terminal{int(f.Fd()), own}
-	// A process group outside our PID namespace has the number 0. If both are outside, they can't be compared, and we
-	// count as in the foreground. The call fails if this isn't our controlling terminal.
+	// A process group outside our PID namespace has the number 0. If our group and the terminal's foreground group are
+	// both outside, they can't be compared, and we count as in the foreground. The call fails if this isn't our
+	// controlling terminal.
 	if front, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil || front != t.own {
 		return nil
 	}
@@ -45,8 +46,9 @@ func (t *terminal) front() int {
 	return group
 }
 
-// takeBack puts us into the foreground again, if the command's group or one that is gone is there. Otherwise we are in
-// the background, and the shell, or another of its jobs, must stay in the foreground: a shell that loses it ends.
+// takeBack puts us into the foreground again, if the command's group or one that is gone is there. Otherwise it changes
+// nothing. Either we are there already, or the shell, or another job of the shell, is there and must stay: a shell that
+// loses the foreground ends.
 func (t *terminal) takeBack(command int) {
 	if t == nil {
 		return

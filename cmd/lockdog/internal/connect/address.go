@@ -12,9 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// parse parses an address: redis[s]://[user[:password]@]host[:port][,host[:port]...][/db], the same without redis://,
-// unix://[user[:password]@]/path[?db=n], or the path of a Unix socket. Package url doesn't parse addresses with several
-// hosts. Errors quote no part of the text: any part may belong to a password that isn't escaped as in a URL.
+// parse parses an address: redis[s]://[user[:password]@]host[:port][,host[:port]...][/db][?db=n], the same without
+// redis://, unix://[user[:password]@]/path[?db=n], or the path of a Unix socket. Package url doesn't parse addresses
+// with several hosts. Errors quote no part of the text: any part may belong to a password that isn't escaped as in a
+// URL.
 func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch scheme = strings.ToLower(scheme); {

@@ -40,10 +40,11 @@ func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }
 
-// ErrConnect is matched by the error for a server that can't be reached or refuses the user.
+// ErrConnect is matched by the error for a server that can't be reached, refuses the user or isn't ready, and by the
+// error if ctx ends during Open.
 var ErrConnect = errors.New("no connection")
 
-// Flags are the flags for the address, the credentials and TLS.
+// Flags are the flags for connecting: address, credentials, TLS, key prefix and timeout.
 type Flags struct {
 	URL           string
 	User          string
@@ -398,8 +399,8 @@ func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) (n
 	return names, err
 }
 
-// IsDown reports whether a later call of Open may succeed with the same settings: nobody listens there or answers, or
-// the server isn't ready yet.
+// IsDown reports whether a later call of Open may succeed with the same settings: the host isn't found, nobody listens
+// there or answers, or the server closes the connection or isn't ready yet.
 func IsDown(err error) bool {
 	var network net.Error
 	var alert *net.OpError // of TLS

@@ -19,7 +19,7 @@ import (
 // refusals are parts of Redis's errors when the ACL forbids something to a caller or to a script.
 var refusals = []string{"NOPERM", "ACL failure", "user executing the script can't"}
 
-// refused reports whether the ACL forbids a command.
+// refused reports whether an error says that the ACL forbids something: a command, a key or a channel.
 func refused(err error) bool { return mentions(err, refusals...) }
 
 // mentions reports whether an error contains one of the texts, in any case.
@@ -102,7 +102,7 @@ func askCluster(ctx context.Context, t *target) {
 // parseNodes parses the reply of CLUSTER NODES. down has the addresses of the nodes that are down. f has the number of
 // primaries, and the addresses of those without a replica that is up. A primary without slots is ignored.
 func parseNodes(text string) (f facts, down []string) {
-	primaries, replicas := make(map[string]string), make(map[string]bool) // id -> address, ids of their primaries
+	primaries, replicas := make(map[string]string), make(map[string]bool) // id -> address, ids that have a replica
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line)
 		if len(w) < 8 {

@@ -1,6 +1,7 @@
 // Package doctor finds out what on a Redis will hurt locks. It asks the servers, and tries what locks do. The results
-// are facts. A table says what these mean. It deletes the keys of its tries, except one token counter per Options.Name:
-// lockdog never deletes token counters.
+// are facts. A table says what these mean. It deletes the keys of its tries, except the receipts of operations on
+// semaphores and latches, which expire after five minutes, and one token counter per Options.Name: lockdog never
+// deletes token counters.
 package doctor
 
 import (
@@ -46,7 +47,7 @@ type Finding struct {
 type Options struct {
 	Name    string        // the names of probe locks begin with it
 	Kinds   []string      // those that the service uses; nil: not known
-	Timeout time.Duration // for each question
+	Timeout time.Duration // for each question, and each attempt to use a lock
 }
 
 // facts are the results of a question: fields of INFO, CLUSTER INFO and CONFIG GET by their names, and others by names
@@ -170,7 +171,7 @@ func tagged(key string) string {
 	return "{" + key + "}"
 }
 
-// cleanUp deletes the keys, even after Ctrl-C.
+// cleanUp deletes t.keys, even after Ctrl-C. A key that it can't delete gets a short expiry.
 func (t *target) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.opts.Timeout)
 	defer cancel()

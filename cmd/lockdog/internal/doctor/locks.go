@@ -15,12 +15,13 @@ import (
 const (
 	probeLease = 5 * time.Second
 	renewLease = 3 * time.Second // of locks that are held until a renewal
-	// wakeWithin is the maximum from a release to the grant. A waiter that isn't woken tries at the end of the lease.
+	// wakeWithin is the maximum time from a release to the grant. A waiter that misses the message of the release tries
+	// at the end of the lease, or earlier if its subscription doesn't work: then it polls.
 	wakeWithin = probeLease / 2
 	lookEvery  = 5 * time.Millisecond
 )
 
-// errLate means that a waiter didn't get the message of a release.
+// errLate means that a waiter didn't get the lock within wakeWithin after a release.
 var errLate = errors.New("a waiter wasn't woken by the release")
 
 // attempt uses locks in the way that a service does.
@@ -62,7 +63,7 @@ var attempts = []attempt{
 	{"waiting", "two clients", contend},
 }
 
-// askLocks makes the attempts.
+// askLocks makes the chosen attempts, until one shows that Redis is unavailable for locks.
 func askLocks(ctx context.Context, t *target) {
 	c, err := t.client()
 	if err != nil {
@@ -125,8 +126,8 @@ func takeAndRelease(ctx context.Context, m lock.Locker) error {
 	return l.Release(ctx)
 }
 
-// outliveRenewal holds locks until each has been renewed: two that share a call, and an RWMutex, which has several
-// keys.
+// outliveRenewal holds locks until each has been renewed or lost: two that share a call and, if chosen, an RWMutex,
+// which has several keys.
 func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) {
 	lockers := []lock.Locker{
 		c.Mutex(t.fresh(), lock.WithLease(renewLease)), c.Mutex(t.fresh(), lock.WithLease(renewLease)),

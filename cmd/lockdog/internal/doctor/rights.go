@@ -165,7 +165,8 @@ func subscribe(ctx context.Context, rdb *redis.Client, command, channel string) 
 // aboutCommand reports whether a refusal is about the command, not about its keys or channels.
 func aboutCommand(err error) bool { return !strings.Contains(err.Error(), " access ") }
 
-// place returns a key or a channel that a rule allows, and that no lock uses.
+// place returns a key or a channel that a rule allows. No lock uses it, unless the rule allows only one, such as
+// ~lockdog:waiting.
 func (t *target) place(rule string) string {
 	return strings.ReplaceAll(t.spell(rule, t.key), "*", tagged(t.key))[1:]
 }

@@ -23,7 +23,7 @@ type check struct {
 }
 
 // outcome is the result of a check if its condition is the first that holds; a nil condition always holds. If none
-// holds, the result is ok. An outcome without a level is no finding.
+// holds, the result is ok, or no finding if check.found is empty. An outcome without a level is no finding.
 type outcome struct {
 	when  cond
 	level Level
@@ -51,7 +51,7 @@ const (
 )
 
 // guarded holds if the primary refuses writes when too few replicas are connected. INFO has min_slaves_good_slaves only
-// in that case. It is asked for because CONFIG GET may be refused.
+// in that case. The condition uses that field too because CONFIG GET may be refused.
 var guarded = either(has("min_slaves_good_slaves"), over("min-replicas-to-write", 0))
 
 var checks = []check{ // about, id, needs, found
@@ -228,7 +228,7 @@ var checks = []check{ // about, id, needs, found
 	}},
 }
 
-// unknown has the cases for each check that lacks a fact.
+// unknown has the cases for each check with needs, if a needed fact is missing or there was an error.
 var unknown = []outcome{
 	{says("error", refusals...), Unknown, cannot, maybe, "run doctor as a user who may, or check it by hand"},
 	{nil, Unknown, cannot, maybe, "check it by hand"},

@@ -30,8 +30,8 @@ const (
 // layout is the number of lines of each part of the screen.
 type layout struct {
 	rows   int // of locks
-	groups int // without their title; 0: neither
-	events int // without their title; 0: neither
+	groups int // without their title; 0: no title either
+	events int // without their title; 0: no title either
 }
 
 const (

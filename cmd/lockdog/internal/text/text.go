@@ -34,7 +34,7 @@ func Safe(s string) string {
 // unprintable reports whether a rune moves the cursor, is invisible, or changes the direction of a text.
 func unprintable(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// OneLine returns the text of an error, which may consist of several, on one line. It has each text once.
+// OneLine returns the text of one error, or of several joined errors, on one line. Equal texts are in it only once.
 func OneLine(s string) string {
 	var texts []string
 	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
@@ -46,7 +46,7 @@ func OneLine(s string) string {
 	return strings.Join(texts, "; ")
 }
 
-// Span formats a duration with at most two units.
+// Span formats a duration with at most two units. A negative one is the time of a lease that doesn't end.
 func Span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -107,7 +107,8 @@ func Owner(owner, clientID string, redisson bool) string {
 	return Safe(owner)
 }
 
-// Since returns when the lock was acquired, by the first of several holders. It is zero if that isn't known.
+// Since returns when the lock was acquired by its holder, or by the earliest of its present holders. It ignores holders
+// of whom that isn't known, and is zero if there is no other.
 func Since(l fleet.Lock) time.Time {
 	var first time.Time
 	for _, h := range l.Holders {
