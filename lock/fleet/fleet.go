@@ -20,7 +20,7 @@ type Kind string
 
 // The kinds.
 const (
-	Mutex     Kind = "mutex"      // Mutex, also of a Multi or a Quorum; Redisson's RLock; any lock whose kind isn't visible
+	Mutex     Kind = "mutex"      // Mutex, also of a Multi or a Quorum; Redisson's RLock; or its kind can't be seen
 	Fair      Kind = "fair mutex" // FairMutex or Redisson's RFairLock, while somebody waits in its queue
 	RW        Kind = "rwmutex"    // RWMutex; Redisson's RReadWriteLock
 	Semaphore Kind = "semaphore"  // Semaphore; Redisson's RPermitExpirableSemaphore
