@@ -9,10 +9,11 @@
 // around the first violation, and writes the whole history and its schedule to bin/chaos. The schedules in
 // testdata/schedules are run first, unless CHAOS_SEED or a flag chooses the runs.
 //
-// The clients are processes: this test binary, started again. Each has a lock.Client (for a Quorum three), takes locks,
-// takes some locks away with ForceUnlock, and writes to a store in the parent while it holds locks. The store checks
-// tokens. All processes read the same clock, the machine's monotonic clock. Meanwhile the parent reads from Redis,
-// without a proxy, who holds the locks: a lock that nobody holds or asks for must not remain there, nor appear.
+// The clients are processes: this test binary, started again. Each has a lock.Client (for a Quorum three), and takes
+// locks. While it holds an exclusive lock, it writes to a store in the parent. In some runs it also takes locks away
+// with ForceUnlock. The store checks tokens. All processes read the same clock, the machine's monotonic clock.
+// Meanwhile the parent reads from Redis, without a proxy, who holds the locks: a lock that nobody holds or asks for
+// must not remain there, nor appear.
 //
 // Network faults come from the proxy of internal/redistest, not from toxiproxy, which sees only bytes. Our proxy sees
 // requests and replies. So it can drop the reply to one script, deliver a request after its sender has given up, or

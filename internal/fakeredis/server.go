@@ -22,7 +22,7 @@ type Server struct {
 	*miniredis.Miniredis
 
 	mu      sync.Mutex
-	serving *server.Server // nil: closed
+	serving *server.Server // nil: not open
 }
 
 // New returns an empty server that isn't open.
@@ -50,7 +50,7 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve begins to serve a connection, until the client or Close ends it, and returns true. If the server is closed,
+// Serve begins to serve a connection, until the client or Close ends it, and returns true. If the server isn't open,
 // Serve closes the connection and returns false.
 func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()

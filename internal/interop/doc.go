@@ -1,13 +1,14 @@
 // Package interop proves that lockdog and Redisson share locks: its tests, run by `make interop`, drive the real
 // Redisson, in a JVM, beside lockdog, on a single server and on a Cluster. For each kind that both have, and for each
-// of the two, they assert who is refused, who is woken and how soon, what a watchdog keeps alive, what a crash frees,
-// and that both say the same of it. The tables kinds and ofKind, in the tests, say which kinds there are and what is
-// asserted of them.
+// of the two, they assert, as far as it applies to the kind, who is refused, who is woken and how soon, what a watchdog
+// keeps alive, what a crash frees, and that both say the same of it. The tables kinds, ofKind and ofOne, in the tests,
+// say which kinds there are and what is asserted of them.
 //
 // The Java program is in the folder java. It calls Redisson as the tests say, line by line; see its Main for the
 // protocol. The tests build it with Maven when its sources have changed.
 //
-// It needs Linux, a JDK of version 17 or newer, and Maven; what is missing fails the test. The first build downloads
-// Redisson, later ones need no network. INTEROP_SECONDS says how long processes of both contend, for all kinds
-// together, 30 if unset. The build tag interop keeps it all out of `go test ./...`.
+// It needs Linux, a redis-server, a JDK of version 17 or newer, and Maven; what is missing fails the test. The first
+// build downloads Redisson, later ones need no network. INTEROP_SECONDS says how long processes of both contend on the
+// single server, and then on the Cluster: for all kinds together, 30 if unset. The build tag interop keeps it all out
+// of `go test ./...`.
 package interop

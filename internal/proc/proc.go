@@ -1,5 +1,5 @@
-// Package proc starts child processes that don't outlive their parent, and reaps them when they end. The load test and
-// the tests use it.
+// Package proc starts child processes, and reaps them when they end. On Linux they don't outlive their parent. The load
+// test and the tests use it.
 package proc
 
 import (
@@ -67,7 +67,8 @@ func (p *Process) Ended() bool {
 // Signal sends a signal. After the process has ended, the error matches os.ErrProcessDone.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Wait waits up to patience for the end of the process, and then kills it. The error says how the process ended.
+// Wait waits for the end of the process. If patience is over before, it kills the process. The error says how the
+// process ended, nil if it succeeded.
 func (p *Process) Wait(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -57,7 +57,7 @@ func form(nodes []*Server) error {
 	for i, s := range nodes {
 		if i < clusterPrimaries {
 			from, to := i*hashslot.Count/clusterPrimaries, (i+1)*hashslot.Count/clusterPrimaries-1
-			// It sends each slot: servers before 7 don't know CLUSTER ADDSLOTSRANGE.
+			// This call of go-redis sends each slot by itself: servers before 7 don't know CLUSTER ADDSLOTSRANGE.
 			errs = append(errs, s.admin.ClusterAddSlotsRange(context.Background(), from, to).Err())
 		}
 		// Different epochs from the start: nodes with equal ones would have to resolve that first.
@@ -153,22 +153,22 @@ func noticeDeath(tb testing.TB, nodes []*Server) {
 }
 
 // AwaitFailover waits until every running node but old sees that another primary than old serves the slot, and that the
-// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that. The running nodes
-// but old notice a death as soon as Notice says.
+// cluster is ok. It returns that primary. It doesn't start the failover: kill or pause old for that. It makes the
+// running nodes but old notice a death, as Notice does.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 	tb.Helper()
 	return c.awaitFailover(tb, slot, old, justWait)
 }
 
 // Failover orders a failover from old, the slot's primary, to one of its replicas, and waits for it. old must be
-// healthy. On a busy machine a replica may give up after 5 s, so the order is repeated. The running nodes but old
-// notice a death as soon as Notice says.
+// healthy. On a busy machine a replica may give up after 5 s, so the order is repeated. Failover makes the running
+// nodes but old notice a death, as Notice does.
 func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	tb.Helper()
 	c.awaitFailover(tb, slot, old, ordering(func() error { return replica.do("CLUSTER", "FAILOVER").Err() }))
 }
 
-// awaitFailover is AwaitFailover. It calls still each time it sees that old still serves the slot.
+// awaitFailover is AwaitFailover. It calls the function still each time a node says that old serves the slot.
 func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func() error) *Server {
 	tb.Helper()
 	nodes := slices.DeleteFunc(c.running(tb), func(s *Server) bool { return s == old })

@@ -57,7 +57,7 @@ end
 type guarded struct {
 	in      *bufio.Reader
 	sources *sync.Map
-	rest    string // of the last command
+	rest    string // of the last command: what Read hasn't returned yet
 }
 
 func (g *guarded) Read(p []byte) (int, error) {

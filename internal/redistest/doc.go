@@ -17,7 +17,7 @@
 //     the test binary). If the test binary dies, the kernel kills them (on Linux).
 //   - A port belongs to its server for as long as the test binary lives, even while the server is down: no other test
 //     gets it, in this binary or in another one that runs at the same time. So a client that keeps dialing a killed
-//     server never reaches another server.
+//     server never reaches the server of another test.
 //   - Helpers that take a [testing.TB] end the test on failure. So they must be called from the test's goroutine.
 //
 // Redis 6.2 or newer is needed; some tests need 7.0. Pausing uses SIGSTOP, so this package builds only on Unix.

@@ -12,7 +12,7 @@ const patience = 2 * time.Minute
 
 const pollEvery = 5 * time.Millisecond
 
-// poll calls try every few milliseconds until it returns nil. After patience, poll returns the last error.
+// poll calls try every few milliseconds until it returns nil. When patience is over, poll returns the last error.
 func poll(try func() error) error {
 	for start := time.Now(); ; time.Sleep(pollEvery) {
 		err := try()

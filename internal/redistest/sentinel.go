@@ -61,14 +61,16 @@ func (s *Sentinel) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{MasterName: SentinelName, Password: password, Addrs: addrsOf(s.Sentinels)}
 }
 
-// Primary returns the server that all running Sentinels consider the primary. It waits while they disagree.
+// Primary waits until each running Sentinel names a primary that has the role, and returns the one that the last
+// Sentinel names.
 func (s *Sentinel) Primary(tb testing.TB) *Server {
 	tb.Helper()
 	return s.awaitPrimary(tb, nil, justWait)
 }
 
-// AwaitFailover waits until all running Sentinels agree on a primary other than old, and that server has taken the
-// role. It doesn't start the failover: for that, kill or pause old, or call [Sentinel.Failover]. It calls Notice.
+// AwaitFailover waits until each running Sentinel names a primary other than old that has taken the role, and returns
+// the one that the last Sentinel names. It doesn't start the failover: for that, kill or pause old, or call
+// [Sentinel.Failover]. It calls Notice.
 func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	s.Notice(tb)
@@ -98,8 +100,8 @@ func (s *Sentinel) CutOff(tb testing.TB, server *Server) {
 	must(tb, server.do("ACL", "SETUSER", adminUser, "-replicaof", "-slaveof").Err())
 }
 
-// awaitPrimary waits until all running Sentinels agree on a primary other than old, which has taken the role. It calls
-// still each time a Sentinel sees old.
+// awaitPrimary waits until each running Sentinel names a primary other than old that has taken the role, and returns
+// the one that the last Sentinel names. It calls the function still each time a Sentinel names old.
 func (s *Sentinel) awaitPrimary(tb testing.TB, old *Server, still func() error) *Server {
 	tb.Helper()
 	return awaitPrimary(tb, s.Sentinels, old, func(sen *Server) (*Server, error) {

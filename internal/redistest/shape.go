@@ -47,8 +47,8 @@ func stopAll(servers []*Server) error {
 }
 
 // Launch starts servers for programs that aren't tests: one server or, with cluster, a Cluster of three primaries with
-// Redis's default timeouts. They run until stop is called. Ctrl-C reaches only the program, so it can still read the
-// servers' statistics.
+// Redis's default timeouts. They run until stop is called or, on Linux, the program ends. Ctrl-C reaches only the
+// program, so it can still read the servers' statistics.
 func Launch(cluster bool) (addrs []string, stop func() error, err error) {
 	var servers []*Server
 	apart := func(c *config) { c.apart = true }
@@ -96,7 +96,7 @@ func awaitReply(servers []*Server, want map[string]int, command ...any) error {
 }
 
 // awaitPrimary waits until each running server sees a primary other than old, and returns what the last one sees. It
-// calls still each time a server sees old.
+// calls the function still each time a server sees old.
 func awaitPrimary(
 	tb testing.TB, servers []*Server, old *Server, seenBy func(*Server) (*Server, error), still func() error,
 ) *Server {
@@ -118,7 +118,7 @@ func awaitPrimary(
 // one up.
 const orderAgain = 10 * time.Second
 
-// ordering returns a function that gives an order if the last successful one was long ago.
+// ordering returns a function that calls order, unless the last successful call was less than orderAgain ago.
 func ordering(order func() error) func() error {
 	var ordered time.Time
 	return func() error {

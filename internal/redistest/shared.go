@@ -22,8 +22,8 @@ var startShared func() (*Server, error)
 var spaces atomic.Int64
 
 // Main is for a package's TestMain. It runs the tests, ends the shared server, checks with goleak that no goroutine is
-// left, and exits. It discards the logs of go-redis and of slog's default logger: their lines don't say which test they
-// belong to.
+// left (if the tests passed), and exits. It discards the logs of go-redis and of slog's default logger: their lines
+// don't say which test they belong to.
 func Main(m *testing.M, opts ...goleak.Option) {
 	logging.Disable() // the log of go-redis, which has a line for each failed connection
 	slog.SetDefault(slog.New(slog.DiscardHandler))

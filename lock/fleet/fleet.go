@@ -20,11 +20,12 @@ type Kind string
 
 // The kinds.
 const (
-	Mutex     Kind = "mutex"      // Mutex, also of a Multi or a Quorum; Redisson's RLock
-	Fair      Kind = "fair mutex" // a mutex with a queue in Redis: a FairMutex that is awaited; Redisson's RFairLock
+	Mutex     Kind = "mutex"      // Mutex, also of a Multi or a Quorum; Redisson's RLock; or its kind can't be seen
+	Fair      Kind = "fair mutex" // FairMutex or Redisson's RFairLock, while somebody waits in its queue
 	RW        Kind = "rwmutex"    // RWMutex; Redisson's RReadWriteLock
 	Semaphore Kind = "semaphore"  // Semaphore; Redisson's RPermitExpirableSemaphore
-	// Number is an UnleasedSemaphore, a Latch, or a Semaphore whose permits are all free. Only Look finds it.
+	// Number is an UnleasedSemaphore, a Latch, a Semaphore whose permits are all free, or any other number. Only Look
+	// finds it.
 	Number Kind = "number"
 )
 
@@ -56,7 +57,7 @@ type Holder struct {
 	Count     int           // how often a Redisson holder has entered; 1 for a lockdog holder
 	Mode      string        // of an RW: "read" or "write"
 	Token     int64         // of a lockdog client
-	Since     time.Time     // when it got the lock, by Redis's clock; zero for Redisson
+	Since     time.Time     // when it got the lock, by Redis's clock, as its Token says; zero for Redisson
 	TraceID   string        // of the acquire
 	SpanID    string        // of the acquire
 	Remaining time.Duration // of its lease; negative: it has no end
@@ -96,7 +97,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
 }
 
 // Look reads one lock by its name without the key prefix. For a lock without holder and waiters, Held and Waiting are
-// 0. If the key holds something else, the error matches ErrNotALock.
+// 0. If the key holds something other than a lock, the error matches ErrNotALock.
 func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
 	if name == "" { // it is no valid name, so the answer "free" would be wrong
 		return Lock{}, fmt.Errorf("%w: the lock's name is empty", ErrInvalid)

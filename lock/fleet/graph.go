@@ -34,7 +34,7 @@ type Graph struct {
 	Cycles []Cycle   // the deadlocks
 
 	More       bool // Redis has more waits than Waits
-	Unreadable int  // records that can't be parsed: from another version or another program
+	Unreadable int  // records that can't be parsed or aren't their client's: from another version or another program
 }
 
 // Wait is a call of Lock that has waited for a long time: see Graph.
@@ -46,7 +46,7 @@ type Wait struct {
 	Since    time.Time // by the clock of the waiting process
 	TraceID  string    // of the acquire; "" unless sampled
 	SpanID   string    // of the acquire
-	Holds    []Hold    // the leases that it carries: those of the same client in its ctx
+	Holds    []Hold    // the leases that it carries: its client's in its ctx, and those that its Multi has taken
 	Breaks   bool      // it has WithDeadlockBreaking
 }
 
@@ -202,7 +202,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	if err != nil {
 		return nil, []error{fmt.Errorf("fleet: %q: %w", script.WaitingKey(r.prefix), err)}
 	}
-	if deadline, ok := ctx.Deadline(); ok { // the other half is for reading the locks
+	if deadline, ok := ctx.Deadline(); ok { // half of the time is for reading the locks
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()

@@ -28,9 +28,9 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	return byName
 }
 
-// addWaits adds to the lock's waiters those waits that aren't among them. The wait set of a Mutex has at most one
-// waiter of each client, which the client's waits replace, and a Semaphore has no wait set. A wait that has ended stays
-// in the wait graph until its client writes its records again.
+// addWaits adds waits of the wait graph to the lock's waiters, except those that are among them and those that have got
+// the lock: a wait that has ended stays in the wait graph until its client writes its records again. The wait set of a
+// Mutex has at most one waiter of each client: the client's waits replace it. A Semaphore has no wait set.
 func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	waits = slices.DeleteFunc(slices.Clone(waits), func(w waitgraph.Wait) bool { // it has got the lock
 		return slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter })
@@ -41,7 +41,7 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 		_, client := script.ClientOf(w.Owner)
 		known[w.Owner], known[client] = true, true
 	}
-	unknown := 0 // how many waiters without a known client are assumed to be of the clients of waits
+	unknown := 0 // how many waiters without an owner are assumed to be of clients that have waits
 	for _, w := range waits {
 		_, client := script.ClientOf(w.Waiter)
 		if !known[client] && !lasting[client] {

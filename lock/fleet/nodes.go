@@ -35,8 +35,9 @@ func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) 
 	return r.cluster.MasterForKey(ctx, key)
 }
 
-// atNodes calls read for chunks of the keys, each on its primary, and returns all that it has read. It asks the
-// primaries concurrently, so that a silent one leaves time for the others.
+// atNodes calls read for chunks of the keys, each on its primary, and returns all that it has read, and the errors.
+// After an error other than a *refusedError, it doesn't read the other keys of that node. It asks the primaries
+// concurrently, so that a silent one leaves time for the others.
 func atNodes[T any](
 	ctx context.Context, r *Reader, keys iter.Seq[string], read func(node *redis.Client, keys []string) ([]T, error),
 ) (all []T, errs []error) {

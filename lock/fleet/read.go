@@ -16,7 +16,7 @@ import (
 
 const (
 	modeField = "mode" // of a read-write lock
-	mostMarks = 100    // of a holder that entered more often only the last marks are read, as in rw.lua
+	mostMarks = 100    // of a holder that entered more often, only the last marks are read, as in rw.lua
 )
 
 // noEnd is the remaining time of a lease that doesn't expire, as script.Millis returns it.
@@ -36,7 +36,7 @@ type batch struct {
 	later    []func()        // each queues more commands, once there is room in a pipeline
 }
 
-// then calls handle when all commands in b.pipe have their replies. It may queue more commands.
+// then calls handle when all commands in b.pipe have their replies. handle may queue more commands.
 func (b *batch) then(handle func()) { b.handlers = append(b.handlers, handle) }
 
 // run sends all commands, and handles their replies.
@@ -90,7 +90,7 @@ type reads func(*batch, context.Context, *reading)
 
 // read reads the locks at the keys from the node that should have them. A key that holds no lock by the first of hows
 // is read by the next. If the error is a *refusedError for some keys, the locks of the others are returned too. With
-// all, every key gives a Lock or an error.
+// all, a free lock is returned too, and a key that holds no lock fails the call. Otherwise both are omitted.
 func (r *Reader) read(
 	ctx context.Context, node *redis.Client, keys []string, all bool, hows ...reads,
 ) ([]Lock, error) {
@@ -159,7 +159,7 @@ func (one *reading) alien(why string) {
 	one.err = fmt.Errorf("%w: %q: %s", ErrNotALock, one.Key, why)
 }
 
-// hash reads a lock that is a hash. Unless b.all, it reads the fields only of a hash that may be a lock: those of
+// hash reads a lock that is a hash. Unless b.all, it reads the fields only of a hash that may be a lock: hashes of
 // applications can be large.
 func (b *batch) hash(ctx context.Context, one *reading) {
 	size, marks := b.pipe.HLen(ctx, one.Key), b.pipe.HMGet(ctx, one.Key, script.MetaField, modeField)
@@ -183,7 +183,7 @@ func (b *batch) hash(ctx context.Context, one *reading) {
 	})
 }
 
-// fields reads the holders of a lock whose hash has that many fields.
+// fields reads the holders of a lock, whose hash has size fields, and then its waiters.
 func (b *batch) fields(ctx context.Context, one *reading, size int) {
 	scan := b.pipe.HScan(ctx, one.Key, 0, "", mostRead)
 	left := askPTTL(ctx, b.pipe, one.Key) // after the fields, so that -2 shows that the key is gone

@@ -30,7 +30,8 @@ func (b *batch) readWaiters(ctx context.Context, one *reading) {
 }
 
 // readSet reads the clients in the wait set of a lock that isn't an RW. An entry may stay there after its client has
-// given up or died. So entries are omitted if nobody listens to their client's channel.
+// given up or died. So of the first Most entries, those are omitted whose client's channel has no listener. All further
+// entries count.
 func (b *batch) readSet(ctx context.Context, one *reading) {
 	key := script.WaitersKey(one.Key)
 	size, entries := b.pipe.ZCard(ctx, key), b.pipe.ZRangeWithScores(ctx, key, 0, Most-1)
@@ -42,9 +43,10 @@ func (b *batch) readSet(ctx context.Context, one *reading) {
 	})
 }
 
-// readListening adds the waiters of a wait set's entries whose clients listen.
+// readListening adds the waiters of a wait set's entries, except those of which the server says that their client
+// doesn't listen.
 func (b *batch) readListening(ctx context.Context, one *reading, entries []redis.Z) {
-	channels := make([]string, len(entries)) // where the client of each gets calls and grants of this lock
+	channels := make([]string, len(entries)) // where the client of each entry gets wake-ups and grants
 	for i, z := range entries {
 		number, _, _ := strings.Cut(z.Member.(string), " ")
 		channels[i] = script.Channel(one.Key) + ":" + number
@@ -124,7 +126,8 @@ func (b *batch) readQueue(ctx context.Context, one *reading) {
 	})
 }
 
-// sortWaiters sorts the waiters by Since. Those of a queue keep their order, and come first: they have no Since.
+// sortWaiters sorts the waiters by Since, and keeps the first Most. Those of a queue keep their order, and come first:
+// they have no Since.
 func (l *Lock) sortWaiters() {
 	slices.SortStableFunc(l.Waiters, func(a, b Waiter) int { return a.Since.Compare(b.Since) })
 	l.Waiters = l.Waiters[:min(len(l.Waiters), Most)]

@@ -44,7 +44,7 @@ func (b *backoff) next(c *config) time.Duration {
 	return shortened(min(d, c.maxBackoff), 2)
 }
 
-// shortened returns d less a random part of up to 1/n of it.
+// shortened returns d minus a random duration of up to d/n.
 func shortened(d time.Duration, n int64) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/n+1))
 }

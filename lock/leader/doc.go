@@ -26,7 +26,8 @@
 //	| the client is closed          | ends with the cause | waits for fn, releases the lock, returns ErrClosed   |
 //	| fn panics or calls Goexit     |                     | releases the lock, and the panic goes on             |
 //
-// To make Run return when fn fails, cancel ctx with fn's error: see [context.WithCancelCause].
+// To make Run return when fn fails, cancel ctx with fn's error: see [context.WithCancelCause]. If fn resigns (see
+// [Lease]), its result counts as if the process still led.
 //
 // While Redis can't be reached, Run keeps campaigning, with growing pauses ([WithBackoff]). A failed campaign ends Run
 // only with lock.ErrClosed, lock.ErrInvalid or lock.ErrDeadlock.

@@ -13,7 +13,8 @@ import (
 // Run campaigns for the lock m, and runs fn while this process leads. If the process is deposed, it campaigns again. It
 // returns
 //
-//   - nil, or the error of [lock.Lease.Release], after fn has returned nil while the process led;
+//   - nil, or the error of [lock.Lease.Release], after fn has returned nil while the process led, or has resigned (see
+//     [Lease]) and returned nil;
 //   - after ctx has ended, its cause, joined with the errors of fn and of the release, if there are any;
 //   - an error that matches lock.ErrClosed, lock.ErrInvalid or lock.ErrDeadlock, as from [lock.Mutex.Lock].
 //
@@ -78,7 +79,7 @@ func (e *Elector) Check(tolerance time.Duration) error {
 	return nil
 }
 
-// errUnwound is the cause for OnDeposed if fn ended without returning.
+// errUnwound is the cause for OnDeposed if fn, while the process led, ended without returning.
 var errUnwound = errors.New("lockdog: the leader's function panicked, or called runtime.Goexit")
 
 // run is one call of Run.
@@ -218,7 +219,7 @@ func (r *run) ended(ferr, rerr error) error {
 	return errors.Join(cause, ferr, rerr)
 }
 
-// echoes reports whether fn's error only repeats that its ctx ended.
+// echoes reports whether fn's error is nil, or only repeats that its ctx ended.
 func echoes(err, cause error) bool {
 	return err == nil || errors.Is(err, cause) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
@@ -237,7 +238,7 @@ func (r *run) elected(t *term) {
 		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", token)
 }
 
-// deposed reports to OnDeposed that a term is over. Only the first call of a term does so, and returns true: then
+// deposed reports to OnDeposed that a term is over. Only the first call for a term does so, and returns true: then
 // logDeposed must follow.
 func (r *run) deposed(t *term, cause error) (first bool) {
 	t.told.Do(func() {

@@ -35,7 +35,7 @@ func (n *news) turn(f func()) {
 }
 
 // tell adds a call of OnNewLeader if the owner's client isn't the last one reported, and no term has begun or ended
-// since asked.
+// since now returned asked.
 func (r *run) tell(owner string, asked int) {
 	n := &r.news
 	n.mu.Lock()

@@ -42,8 +42,9 @@ func OnElected(f func(token int64)) Option { return func(c *config) { c.onElecte
 
 // OnDeposed sets a function that is called when this process no longer leads, once for each call of OnElected, even
 // while fn is still running. If the process led until fn ended, the cause is what fn returned, an error or nil, or it
-// says that fn panicked. Otherwise it is the cause of fn's ctx: a *lock.LostError, a *lock.CanceledError, the cause of
-// the ctx given to Run, or lock.ErrReleased if fn has resigned.
+// says that fn panicked or called runtime.Goexit. Otherwise it is the cause of fn's ctx: a *lock.LostError, a
+// *lock.CanceledError, or the cause of the ctx given to Run. If fn has resigned, the cause is lock.ErrReleased, or what
+// fn returned right after.
 func OnDeposed(f func(cause error)) Option { return func(c *config) { c.onDeposed = f } }
 
 // OnNewLeader sets a function that is called with the client id of the leader (lock.WithClientID) when the leader is
@@ -60,10 +61,10 @@ func OnNewLeader(f func(clientID string)) Option { return func(c *config) { c.on
 // interval is shortened at random by up to a tenth. The default is DefaultInspectInterval.
 func WithInspectInterval(d time.Duration) Option { return func(c *config) { c.interval = d } }
 
-// WithBackoff sets the pause before the next campaign, after a failed campaign and after a term. The first pause is
-// shortest; after each failure it is twice as long, and at most longest. Each pause is shortened at random by up to a
-// half. A term counts as a failure if it was shorter than longest; after a longer term the pause is shortest again. The
-// defaults are DefaultMinBackoff and DefaultMaxBackoff.
+// WithBackoff sets the pause before the next campaign, after a failed campaign and after a term. The first pause lasts
+// for the duration shortest; each failure doubles it, up to the duration longest. Each pause is then shortened at
+// random by up to a half. A term that was shorter than longest counts as a failure. After any other term the pause
+// begins with shortest again. The defaults are DefaultMinBackoff and DefaultMaxBackoff.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) { c.minBackoff, c.maxBackoff = shortest, longest }
 }

@@ -38,7 +38,7 @@ func (t *term) close() {
 	t.cancel(lock.ErrReleased)
 }
 
-// noteEnd returns when the term ended. Call it only after that; the first call fixes the result. A stopped process
+// noteEnd returns when the term ended. Call it only after the end; the first call fixes the result. A stopped process
 // notices the end late, so the result is the lease's deadline if that is earlier.
 func (t *term) noteEnd() time.Time {
 	t.mu.Lock()
@@ -78,7 +78,8 @@ func (t *term) Value(key any) any {
 }
 
 // Lease returns the leader's lease if ctx is fn's ctx or derived from it, otherwise nil. With lock.WithHeartbeat, fn
-// must call its Heartbeat. To resign, call its Release.
+// must call its Heartbeat. To resign, call its Release. When fn then returns, Run handles the result as if the process
+// still led.
 func Lease(ctx context.Context) *lock.Lease {
 	l, _ := ctx.Value(termKey{}).(*lock.Lease)
 	return l

@@ -11,17 +11,17 @@
 // It is read-only, and sends nothing to Redis unless Options.Fleet is set. It has no authentication: serve it on a
 // private port, like pprof.
 //
-// It serves indented JSON: `curl localhost:6060/debug/locks` shows everything. A browser, which asks for HTML, gets a
-// page that loads that JSON from its own URL and shows it. The page needs JavaScript and no other resource. A browser
-// without JavaScript, such as w3m, shows a link to the JSON. The page's Content-Security-Policy allows only its own
-// script, and that script shows all data as text.
+// It serves indented JSON: `curl localhost:6060/debug/locks` shows all lists, up to 100 rows of each. A browser, which
+// asks for HTML, gets a page that loads that JSON from its own URL and shows it. The page needs JavaScript and no other
+// resource. A browser without JavaScript, such as w3m, shows a link to the JSON. The page's Content-Security-Policy
+// allows only its own script, and that script shows all data as text.
 //
 // It shows what the given clients know. A holder in another process is shown only as the owner that a waiter of this
 // process waits for. For more about a holder, use [lock.Mutex.Inspect].
 //
-// A Multi or a Quorum is one entry, with its names or nodes below it. "2 of 3 nodes, needs 2" is degraded, a warning.
-// It is failing if it can renew fewer members than it needs, and lost if it has fewer than it needs. A node of a Quorum
-// is shown even if its client isn't given.
+// A Multi or a Quorum is one entry, with its names or nodes below it. A Quorum with "2 of 3 nodes, needs 2" is
+// degraded, a warning. A Multi or a Quorum is failing if it can renew fewer members than it needs, and lost if it has
+// fewer than it needs. A node of a Quorum is shown even if its client isn't given.
 //
 // Names and owners may identify customers: Options.RedactName and Options.RedactOwner replace them.
 //
@@ -58,7 +58,8 @@
 //	page     of each list, 1 to 1000000; default 1
 //	per      rows of each list on a page, 1 to 1000; default 100
 //	refresh  seconds after which the page loads the JSON again, 1 to 3600, or off; default 5
-//	seconds  with the profile: record only the next so many seconds, 1 to 300, and less than the server's WriteTimeout
+//	seconds  with the profile: how long to record, from now on, 1 to 300, and less than the server's WriteTimeout;
+//	         default: everything since the clients were made
 //	format   html, json or profile; default: as the Accept header prefers; json if it has no preference, like curl's
 //
 // Sorting by trouble puts leases first that are failing, expiring or lost, then degraded ones, then canceled ones, each
@@ -96,10 +97,11 @@
 //	         Quorum that isn't released
 //	  failing             true: the last renewal failed; for a Quorum: at so many nodes that the others are no
 //	                      majority
-//	  expiring            true: less than a fifth of the lease is left
+//	  expiring            true: less than a fifth of the lease is left, and it is older than half a lease
 //	  degraded            true: a Multi or a Quorum that has lost a member, never got one, or can't renew one
 //	  lease_seconds       the whole lease
-//	  remaining_seconds   until the deadline; negative if the deadline is past and the end isn't detected yet
+//	  remaining_seconds   until the deadline; negative if the deadline is past: the end isn't detected yet, or state
+//	                      is lost
 //	  deadline            until then the process trusts the lease
 //	  next_renewal        absent for a lease that is fixed, being released, or canceled for another reason than closed
 //	  last_error          of the last renewal
@@ -113,7 +115,7 @@
 //	  last_error          of the last attempt to acquire it, with last_error_at, failing_since and failing_seconds as
 //	                      above. The first waiter of a queue makes the attempts for all
 //	ended    within the last hour; state is lost, canceled, closed (the client was closed), or degraded: a Quorum that
-//	         was still held without the members that had ended. Ordinary releases aren't listed
+//	         was still held, or was released, without the members that had ended. Ordinary releases aren't listed
 //	  ended               time of the end
 //	  why                 the cause of a loss: missing, taken, expired, unreachable, stalled, forced; otherwise the
 //	                      reason
@@ -133,7 +135,7 @@
 //	error        why it couldn't be read, or is incomplete
 //	total        number of waits found
 //	more         true: Redis has more waits
-//	unreadable   number of records of waits that can't be parsed
+//	unreadable   number of records of waits that can't be parsed or aren't their client's
 //	cycles       deadlocks, at most 10: lists of waits, each for the lease that the next one holds, the last for that
 //	             of the first. name is the awaited lock, owner the one that it will have; client_id, since,
 //	             age_seconds, trace_id, trace_url; holds_name and holds_owner are of the lease that the previous wait
@@ -163,13 +165,14 @@
 //	                        how many held it on average (inaccurate for few, long holds: see lock.ContentionName)
 //	  grants_per_second
 //	  samples               recorded grants and waits: with few of them the other figures are only a guess
-//	  held_by               the line of code whose holds made others of the client wait most: "function file:line"
-//	  awaited_by            the line of code that waited most
+//	  held_by               a line of code whose holds made others wait, as "function file:line": one that does so
+//	                        now, otherwise usually the one that did most
+//	  awaited_by            a line of code that waited, chosen in the same way
 //
 // # Profile
 //
-// With format=profile, or at a path that ends with /profile, the response is the clients' contention profile in the
-// format of package lockprofile:
+// With format=profile, or without format at a path that ends with /profile, the response is the clients' contention
+// profile in the format of package lockprofile:
 //
 //	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{locks}})
 //	http.Handle("/debug/locks", page)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	graphTimeout = 2 * time.Second // for Redis; with a cycle, Graph reads twice, about a second apart
+	graphTimeout = 2 * time.Second // for Redis; with a cycle, Graph reads at least twice, about a second apart
 	mostWaits    = 100             // in the list; those of deadlocks come first
 	mostCycles   = 10              // deadlocks in the list
 	mostHolders  = 5               // in the list of a lock's holders

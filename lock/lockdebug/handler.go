@@ -41,8 +41,9 @@ type Options struct {
 	// texts for different owners, because the page shows by them who waits for whom.
 	RedactOwner func(owner string) string
 
-	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response
-	// with the JSON then reads that from Redis, for at most 2 s. Concurrent responses share one reading.
+	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. A response with
+	// the JSON then reads the graph from Redis, for at most 2 s, unless the query excludes waits. Concurrent responses
+	// share one reading.
 	Fleet *fleet.Reader
 }
 

@@ -13,7 +13,7 @@ import (
 // hidden text.
 type redactor struct {
 	names, owners replacements
-	multis        map[string]string // the names of Multis, redacted name by name: a Mutex may be called the same
+	multis        map[string]string // the names of Multis, redacted name by name: a Mutex may have the same name
 	all           *strings.Replacer // of all three, for texts of errors; nil until needed
 	known         int               // how many texts the replacer all knows
 }

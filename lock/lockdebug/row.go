@@ -72,7 +72,7 @@ type row struct {
 	rank int
 }
 
-// row returns the row of a lock, whose age is that at a time.
+// row returns the row of a lock, with its age at the time at.
 func (v *view) row(l *lock.LeaseInfo, at time.Time) *row {
 	r := &row{
 		Name: v.names.replace(l.Name), Kind: l.Kind, Group: l.Group, State: string(l.State), Node: l.Node,
@@ -145,7 +145,7 @@ func (v *view) end(e *lock.EndedLease) *row {
 }
 
 // endOfComposite returns the row of a Multi or a Quorum with the members that have ended. It is degraded if it was
-// still held without them.
+// still held, or was released, without them.
 func (v *view) endOfComposite(members []*lock.EndedLease) *row {
 	slices.SortFunc(members, func(a, b *lock.EndedLease) int { return b.Ended.Compare(a.Ended) })
 	last, state := *members[0], stateDegraded

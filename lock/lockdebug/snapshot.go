@@ -197,8 +197,8 @@ func (s *summary) count(r *row) {
 // seconds converts a duration for the JSON: rounded to the millisecond.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-// since returns the time from then to now, nil if then isn't known. It is 0 if then is later: a lock may be acquired
-// after now was read.
+// since returns the seconds between two times, nil if the first isn't known. It returns 0 if the first is later: a lock
+// may be acquired after now was read.
 func since(then, now time.Time) *float64 {
 	if then.IsZero() {
 		return nil

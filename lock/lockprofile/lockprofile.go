@@ -9,12 +9,12 @@
 //
 // # Samples
 //
-// A sample has the stack of the code that called Lock, Do or another method, without lockdog's own functions. Its
-// values are:
+// A sample has the stack of the code that called Lock, Do or another method: it begins with the innermost function
+// outside lockdog. Its values are:
 //
 //	hold/nanoseconds     time that locks were held while others waited: the default
 //	holds/count          holds during which others waited
-//	wait/nanoseconds     time of the waits for locks that others held
+//	wait/nanoseconds     time of the waits for locks that couldn't be taken at once
 //	waits/count          waits
 //	waiting/count        waiting now
 //	held/count           held now, whether others wait or not

@@ -34,9 +34,10 @@
 //   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis rejects the call for good.
 //     OOM is such a reply too. Nothing was executed. All methods return the error at once.
 //   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not
-//     context.Canceled: the network failed. The client gets the error as go-redis returns it, most errors wrapped in a
-//     *net.OpError. The server executed nothing, but lockdog doesn't know that. TryLock tries four times. So does Lock,
-//     unless it was already waiting for the lock: then it retries as with LOADING. Release retries too.
+//     context.Canceled, or an error of package redis or lock: the network failed. The client gets the error as go-redis
+//     returns it, most errors wrapped in a *net.OpError. The server executed nothing, but lockdog doesn't know that.
+//     TryLock tries four times. So does Lock, unless it was already waiting for the lock: then it retries as with
+//     LOADING. Release retries too.
 //   - ErrReplyLost: the network failed after the server had executed the call. lockdog retries as with any other
 //     network error. A release has freed the lock, but Release and Do return an error: no reply confirmed it. If
 //     FailReleases(nil) is called in time, the next try confirms it. After an acquire, the lock is held by a client

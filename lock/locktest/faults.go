@@ -38,12 +38,12 @@ var errTimeout error = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineE
 // An acquire is each request for a lock, or for several names of a Multi: by TryLock, Lock and Do of every kind of
 // lock, by TryAcquire and Acquire of an UnleasedSemaphore, and by Latch.Wait. For a Quorum, each node has its own
 // Server, which fails separately. Joining a lease that this client already has (lock.WithReentrancy) sends no request,
-// so it works.
+// so it works. So does a wait that another client's release ends by granting the lock to the waiter.
 func (s *Server) FailAcquires(err error) { s.faults.fail(acquire, err) }
 
-// FailReleases makes every release of every client fail with err, until it is called with nil. The lock stays held
-// until its lease runs out in Redis; with ErrReplyLost it is released. See the package documentation for what err may
-// be.
+// FailReleases makes every release of every client fail with err, until it is called with nil. Unless that call comes
+// before, the lock stays held until its lease runs out in Redis; with ErrReplyLost it is released. See the package
+// documentation for what err may be.
 //
 // A release is each request to give something back: by Lease.Release and Do of every kind of lock, by Release and
 // AddPermits of a semaphore, and by Latch.CountDown. lockdog itself also sends releases after the reply to an acquire
@@ -63,7 +63,7 @@ func (s *Server) FailRenewals(err error) { s.faults.fail(renewal, err) }
 //
 // d is fake time in a bubble. With FailAcquires, the error comes after d too. The client's ReadTimeout is the default
 // of go-redis, five seconds. If d is that long or longer, the client gets a timeout, and the server never gets the
-// request. TryLock itself doesn't wait longer than that, unless lock.WithWait is longer.
+// request. TryLock itself waits no longer than that; with lock.WithWait, until one second after WithWait is over.
 func (s *Server) DelayAcquires(d time.Duration) { s.faults.delay(acquire, d) }
 
 // DelayReleases does the same for every release (see FailReleases).
@@ -109,8 +109,8 @@ type fault struct {
 	delay time.Duration
 }
 
-// overNetwork wraps an error as go-redis does for a broken connection. It leaves those that go-redis returns as they
-// are, such as a reply or io.EOF.
+// overNetwork wraps an error as go-redis does for a broken connection. It doesn't wrap an error that go-redis returns
+// unwrapped, such as a reply or io.EOF.
 func overNetwork(err error) error {
 	if err == nil || !redisfail.Classify(err).Unclear || redisfail.IsUnavailable(err) {
 		return err

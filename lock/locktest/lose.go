@@ -15,8 +15,8 @@ const semaphoreKind = "semaphore"
 // Semaphore's permits. For a Multi, pass one of its names. For a Quorum, call it on a majority of its servers. It
 // doesn't wait for the loss: wait for Lease.Ended.
 //
-//   - lock.CauseMissing: the key is gone, as after a DEL or an eviction. A Semaphore has no permits then, until
-//     EnsurePermits gives it some.
+//   - lock.CauseMissing: the key is gone, as after a DEL or an eviction. A Semaphore has no permits then, until the
+//     program gives it some, as with EnsurePermits.
 //   - lock.CauseTaken: Thief holds the lock for the rest of the lease, as its writer if it is an RWMutex. This fails
 //     the test for a Semaphore: nobody can take a permit away.
 //   - lock.CauseUnreachable: every renewal of the lease fails from now on. So the lease ends at its Deadline, at most
@@ -38,7 +38,7 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 	}
 	permits := held[0].kind == script.HoldsPermit
 	switch {
-	case cause == lock.CauseMissing && permits: // no message: holders of permits have no channel for it
+	case cause == lock.CauseMissing && permits: // no message: for permits there is none
 		s.fake.Del(name)
 		s.fake.Del(held[0].key)
 		return

@@ -15,7 +15,8 @@ func Deadlines(h *History) (found []Violation) {
 }
 
 // Endings checks that every lease ended for exactly one reason, and that the Context, Release, Lease.Err and
-// Client.Recent agree on it. It skips processes that were killed.
+// Client.Recent agree on it. For a composite lock, Client.Recent isn't compared: it has only the members. Endings skips
+// processes that were killed.
 func Endings(h *History) (found []Violation) {
 	told := make(map[string][]Ended)
 	for _, s := range h.Summaries {

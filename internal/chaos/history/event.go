@@ -23,10 +23,10 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
 // The kinds of events. Why, Name and the like are fields of Event.
 const (
-	Call    = "call"    // a call of Lock or TryLock begins
-	Grant   = "grant"   // the call has returned a lease
+	Call    = "call"    // a call of Lock or TryLock begins, or one with Apart
+	Grant   = "grant"   // the call has returned a lease or, with Apart, has succeeded
 	Refuse  = "refuse"  // the call has returned an error: Why
-	Live    = "live"    // the lease's Context was live when last asked
+	Live    = "live"    // the lease's Context was live when last asked; with Apart: the permits were held
 	Renewed = "renewed" // the lease's deadline was seen to have moved to Until
 	Overdue = "overdue" // the lease's Context says that it is live, although its deadline was Until
 	Dead    = "dead"    // the lease's Context was seen to have ended because of Why
@@ -51,7 +51,7 @@ const (
 	// was answered; Delay: how long the owner may still be given the lock, by the request or by its entry in the wait
 	// set; Why: there is no limit for that
 	Unclear = "unclear"
-	Stat    = "stat"   // goroutines, connections: Counts
+	Stat    = "stat"   // goroutines, connections, delays: Counts
 	Note    = "note"   // only for the reader
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
 	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
@@ -132,7 +132,7 @@ type Event struct {
 	// Connections die without either end noticing.
 	Silent bool `json:"silent,omitempty"`
 
-	Counts map[string]float64 `json:"c,omitempty"` // for a Stat or a Summary
+	Counts map[string]float64 `json:"c,omitempty"` // for a Stat, a Summary or a Left
 	Ended  []Ended            `json:"ended,omitempty"`
 }
 

@@ -7,9 +7,9 @@ import (
 )
 
 // Exclusion checks that at no instant more of a name was held than it has room for, according to the holders' Contexts.
-// For a mutex, no two may be live. If Redis may have forgotten a grant, the overlap is excused, and Exclusion returns
-// the earlier holder. A failover that lost the grant doesn't excuse a renewal after it: such a renewal was accepted by
-// a replaced primary.
+// For a mutex, no two may be live. An overlap is accepted if a ForceUnlock may have taken the lock from one of the
+// holders. If Redis may have forgotten a grant, the overlap is excused, and Exclusion returns the earlier holder. A
+// failover that lost the grant doesn't excuse a renewal after it: such a renewal was accepted by a replaced primary.
 func Exclusion(h *History) (found []Violation, excused []*Op) {
 	for name, ops := range h.byName() {
 		type edge struct {
@@ -86,8 +86,8 @@ func (h *History) mayFall(by int64) bool {
 
 // Tokens checks that a grant's token is larger than those of all earlier grants of the name. No two tokens are equal. A
 // call that returned before another call began has the smaller token, except as in mayFall. So has a lease that was
-// over before another lease began, unless there was a ForceUnlock, or Redis lost writes: then two servers may have
-// granted locks.
+// over before another lease began, unless one of the two is shared, or there was a ForceUnlock, or a clock stepped, or
+// Redis may have lost writes: then two servers may have granted locks.
 func Tokens(h *History) (found []Violation) {
 	for name, ops := range h.byName() {
 		if ops[0].Call.Kind == KindSemaphore {
@@ -145,7 +145,7 @@ func order(h *History, name string, ops []*Op) (found []Violation) {
 }
 
 // Store checks that the store accepted no write with a smaller token than an earlier write had, and refused no other
-// write. It returns how many writes were refused.
+// write. It returns how many writes were refused because of a smaller token.
 func Store(h *History) (found []Violation, stale int) {
 	last := make(map[string]Event)
 	for _, w := range h.Writes {

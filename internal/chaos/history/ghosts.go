@@ -9,7 +9,8 @@ import (
 
 var grantID = regexp.MustCompile(`[0-9a-f]{16}-\d+`)
 
-// GrantID returns the part of an owner's name that is the same for every kind of lock and every client.
+// GrantID returns the part of an owner that identifies the grant: the random digits of its client and a number. Every
+// kind of lock stores that part.
 func GrantID(owner string) string { return grantID.FindString(owner) }
 
 const (
@@ -22,12 +23,12 @@ type known struct {
 	asked   Time // until then a request of this owner, or its entry in the wait set, may get it the lock
 	until   Time // until then somebody may believe that it holds the lock, or its lease may last
 	freed   Time // when it was released; 0: it wasn't
-	unbound bool // there is no known limit for that
+	unbound bool // asked has no known limit
 }
 
 // Ghosts compares what Redis was seen to hold with what the clients know. A request that was given up doesn't take the
 // lock after its time limit. What was released is gone, and stays away. What nobody holds isn't in Redis for longer
-// than one lease.
+// than one lease. At the end nothing is held. Except for the end, all this is excused while Redis may have lost writes.
 func Ghosts(h *History) (found []Violation) {
 	owners := h.owners()
 	peeks := make(map[string][]Event)

@@ -12,7 +12,7 @@ func Conserved(h *History) (found []Violation) {
 	return found
 }
 
-// Latches checks that no wait for a latch returned before all of its count-downs had begun.
+// Latches checks that no wait for a latch succeeded before all of its count-downs had begun.
 func Latches(h *History) (found []Violation) {
 	counted := make(map[string][]Time)
 	for _, e := range h.Events {

@@ -26,7 +26,7 @@ type Op struct {
 	DeadAt       Time
 	Dead         string
 	FreeCalled   Time
-	KnownLost    bool // at FreeCalled the lease was known to be lost
+	KnownLost    bool // at FreeCalled the lease was known to have ended, as a rule lost
 	FreeReturned Time
 	Freed        string // what Release returned, "" for nil
 	Over         string // what Lease.Err returned at the end
@@ -59,9 +59,9 @@ type History struct {
 	Loose     []Window      // periods in which Redis may have lost writes, or a server's clock stepped
 	Switches  []Event
 	Wheres    map[int][]Event // by process
-	Lost      bool            // Redis may have lost writes at all
+	Lost      bool            // Redis may have lost writes at some time
 	Forces    map[string][]Force
-	Back      bool          // the servers' time went back: a clock stepped, or a failover left a server that was ahead
+	Back      bool          // the servers' time may have gone back: a clock stepped, or a server ahead was replaced
 	Behind    time.Duration // by how much at most, in total
 	Silence   Time          // end of the last fault in which connections died silently
 	Settle    Time          // end of the last fault; 0: faults never ended
@@ -199,7 +199,8 @@ func (h *History) excuses(from, to Time, lease time.Duration) (faults []string) 
 // looseSlack allows for requests that were under way when Redis recovered.
 const looseSlack = time.Second
 
-// byName returns the granted calls of each name. A call for several names is listed under each of them.
+// byName returns the granted calls of each name, except those for latches. A call for several names is listed under
+// each of them.
 func (h *History) byName() map[string][]*Op {
 	names := make(map[string][]*Op)
 	for _, o := range h.Ops {
@@ -230,7 +231,8 @@ const soon = 250 * time.Millisecond
 // Sure reports whether the call had its effect, if any, within its window.
 func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
 
-// forced reports whether a ForceUnlock may have taken away a lease of the name, which was requested at from, before to.
+// forced reports whether a ForceUnlock may have taken away a lease of the name between the times from, when it was
+// requested, and to.
 func (h *History) forced(name string, from, to Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {
 		if !f.Sure() {

@@ -45,8 +45,9 @@ func (h *History) Lag() (longest time.Duration) {
 // worker returns the worker that made a call: the ID without its last part.
 func worker(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
 
-// Recovery checks that after all faults every worker got a lock within one lease and Grace, that leases were
-// renewed again, and that the numbers of goroutines and connections returned to normal.
+// Recovery checks that after all faults every worker of a process that wasn't killed got a lock within one lease and
+// Grace (more if a clock stepped back, connections died silently, or the machine was slow), that leases were renewed
+// again, and that the numbers of goroutines and connections returned to normal.
 func Recovery(h *History) (found []Violation) {
 	if h.Settle == 0 {
 		return []Violation{violation("recovery", "", 0, h.End, "the faults never ended")}

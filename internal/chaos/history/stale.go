@@ -46,7 +46,8 @@ func (h *History) confirmed(o *Op, s Event) bool {
 }
 
 // moved returns when the Redis client of the process that took a lease moved to the new primary: lockdog must follow
-// its client. ok is false if the client stayed with the old primary.
+// its client. ok is false if the client stayed with the old primary. A client that reported no servers counts as moved
+// at the switch.
 func (h *History) moved(o *Op, s Event) (at Time, ok bool) {
 	at, next := s.At, h.End
 	for _, later := range h.Switches {

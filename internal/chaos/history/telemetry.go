@@ -79,7 +79,7 @@ func Telemetry(h *History) (found []Violation) {
 	return found
 }
 
-// does reports whether the process made a call that satisfies such.
+// does reports whether the process made a call for which such returns true.
 func (h *History) does(p int, such func(call Event) bool) bool {
 	return slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Proc == p && such(o.Call) })
 }
@@ -145,7 +145,7 @@ func expected(h *History, p int) (want, may map[string]float64) {
 		case o.Returned == 0:
 			continue
 		case o.Call.How == "wait" && strings.HasPrefix(o.Refused, WhyError):
-			// Redis failed. It depends on what the call was waiting for whether the wait was over too.
+			// Redis failed. Whether the outcome is error or timeout depends on what the call was waiting for.
 			may[Labeled(CountAcquisitions, "error")]++
 			may[Labeled(CountAcquisitions, "timeout")]++
 			continue

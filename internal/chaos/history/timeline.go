@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Grants returns how many leases were granted.
+// Grants returns how many calls were granted.
 func (h *History) Grants() (n int) {
 	for _, o := range h.Ops {
 		if o.Granted {

@@ -32,8 +32,8 @@ func (u *user) run(ctx context.Context) {
 	accounts := u.locks.RWMutex("account:1", patient)
 	seats := u.locks.Semaphore("seat:1", patient)
 
-	// Short work under locks that all processes want. Two goroutines for each, so that at an outage a process holds at
-	// most two of a kind.
+	// Short work under locks that all processes want. Two goroutines for each, so that in an outage a process holds at
+	// most two leases of each name.
 	for range 2 {
 		u.work(ctx, u.locks.Mutex("order:1", patient))
 		u.work(ctx, u.locks.Mutex("invoice:1", patient, lock.WithFixedLease(u.lease)))
@@ -54,7 +54,7 @@ func (u *user) run(ctx context.Context) {
 	u.work(ctx, u.locks.Multi([]string{"pair:2", "pair:3"}, patient))
 	u.repeat(ctx, func() error { return u.gate(ctx, u.locks.Latch("gate:1", patient)) })
 
-	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and ballots by this
+	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and a ballot by this
 	// one alone.
 	for i := range 2 {
 		u.hold(ctx, u.locks.Mutex(fmt.Sprintf("report:%d", i)), 5*u.lease/6)
@@ -113,7 +113,7 @@ func (u *user) gate(ctx context.Context, l *lock.Latch) error {
 	return l.CountDown(context.WithoutCancel(ctx))
 }
 
-// repeat calls use repeatedly until ctx ends. The errors are in the metrics and in lockdog's log.
+// repeat calls the function use again and again until ctx ends. The errors are in the metrics and in lockdog's log.
 func (u *user) repeat(ctx context.Context, use func() error) {
 	u.wg.Go(func() {
 		for ctx.Err() == nil {

@@ -1,4 +1,5 @@
-// A program with locks that serves HTTP; with the tag debugpage also the page. A test compares their sizes.
+// A program with locks that serves HTTP. With the tag debugpage it also serves the page. A test compares the sizes with
+// and without the tag.
 package main
 
 import (
