@@ -75,8 +75,8 @@ type window struct {
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
 // measure makes the clients of a mode acquire their locks, watches them, and makes them release the locks. If a soak is
-// interrupted, or a look of it fails, measure returns what was measured until then, if anything, and an error. After any
-// other error it returns nil.
+// interrupted, or a look of it fails, measure returns what was measured until then, if anything, and an error. After
+// any other error it returns nil.
 func (b *bench) measure(ctx context.Context, mode string, locks int) (_ *holders, err error) {
 	h := &holders{b: b, mode: mode, locks: locks}
 	defer func() { err = errors.Join(err, h.fleet.Close()) }()
