@@ -20,13 +20,13 @@ type bench struct {
 	began    time.Time
 	servers  []string       // addresses of the nodes
 	addrs    []string       // addresses for the holders: with -rtt the proxy's
-	closers  []func() error // for everything opened, in order
+	closers  []func() error // for what openBench opened, in order
 	sampler  *sample.Sampler
 	traffic  *load.Foreground // nil: none
 	redisson []string         // command that runs the Redisson client
 }
 
-// openBench starts Redis and what the flags need.
+// openBench starts Redis and the sampler. It builds the Redisson client if the flags ask for that.
 func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err error) {
 	b := &bench{flags: f, progress: progress, began: time.Now()}
 	defer func() {
@@ -82,7 +82,8 @@ func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
 // them.
 func (b *bench) compare(ctx context.Context, rep *report) error {
 	for round := range b.rounds {
-		// Every second round has no foreground traffic: its share of Redis's CPU varies by more than renewals take.
+		// Every second round has no foreground traffic: the CPU time that the traffic costs Redis varies by more than
+		// the renewals cost.
 		if err := b.setTraffic(ctx, round%2 == 0); err != nil {
 			return err
 		}

@@ -65,8 +65,8 @@ func (h *holders) costs(f figures.Figures, idle *window, renewals float64) {
 	f[figures.RedisShare] = 100 * redis / w.seconds()
 	if renewals > 0 && h.mode != load.None {
 		scripts := (w.info.Commands["evalsha"].CPU + w.info.Commands["eval"].CPU).Seconds()
-		// A difference of two large numbers may be too small, even negative. It can't be less than the CPU time of the
-		// scripts.
+		// A difference of two large numbers may be too small, even negative. The true cost can't be less than the CPU
+		// time of the scripts.
 		f[figures.RedisPerRenewal] = 1e6 * max(redis, scripts) / renewals
 		f[figures.ScriptsPerRenewal] = 1e6 * scripts / renewals
 		f[figures.ClientPerRenewal] = 1e6 * clients / renewals

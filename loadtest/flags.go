@@ -73,7 +73,7 @@ func parse(args []string) (f flags, err error) {
 	}
 	given := make(map[string]bool)
 	set.Visit(func(g *flag.Flag) { given[g.Name] = true })
-	if given["soak"] { // it changes the other defaults
+	if given["soak"] { // it changes some defaults, and makes one round
 		if given["modes"] || *redisson {
 			return f, errors.New("-soak is about batched locks: it goes without -modes and -redisson")
 		}

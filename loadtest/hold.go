@@ -18,9 +18,9 @@ import (
 const (
 	// longestAcquire is the maximum time over which the acquires are spread, as at the restart of a service.
 	longestAcquire = time.Second
-	// longestSettle is the maximum time between the acquires and the measurement.
+	// longestSettle is the maximum pause between the acquires and the measurement.
 	longestSettle = time.Second
-	// soakEvery is the minimum time between two looks of a soak.
+	// soakEvery is the minimum time between two looks of a soak. Only the last look may come sooner.
 	soakEvery = 5 * time.Second
 	// margin is added to the fixed lease of the mode without renewal.
 	margin = time.Minute
@@ -44,11 +44,11 @@ type holders struct {
 	warmed int64        // late renewals during the warm-up, whose leases are short
 	lost   int          // locks that were lost before their release
 
-	fewest, most int // goroutines at any look
+	fewest, most int // goroutines at the looks of watch
 }
 
-// acquireOver returns the time over which the acquires are spread. It and settleFor are shorter for short leases:
-// otherwise one storm of renewals would last into the next one.
+// acquireOver returns the time over which the acquires are spread. It is shorter for short leases: otherwise one storm
+// of renewals would last into the next one.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
 // settleFor returns the pause between the acquires and the first window. In per-lock mode renewals come in storms. The
@@ -56,7 +56,7 @@ func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.inter
 // lockdog's renewals are spread over the interval.
 func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
-// looks returns how long the locks are held, and the time between two looks.
+// looks returns how long the locks are watched, and the maximum time between two looks.
 func (f *flags) looks() (total, every time.Duration) {
 	if f.soak > 0 {
 		return f.soak, max(soakEvery, f.interval())
@@ -74,8 +74,9 @@ type window struct {
 
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
-// measure makes the clients of a mode acquire their locks, watches them, and makes them release the locks. If it is
-// interrupted, it returns what was measured until then, if anything, and an error.
+// measure makes the clients of a mode acquire their locks, watches them, and makes them release the locks. If a soak is
+// interrupted, or a look of it fails, measure returns what was measured until then, if anything, and an error. After
+// any other error it returns nil.
 func (b *bench) measure(ctx context.Context, mode string, locks int) (_ *holders, err error) {
 	h := &holders{b: b, mode: mode, locks: locks}
 	defer func() { err = errors.Join(err, h.fleet.Close()) }()
@@ -104,7 +105,7 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 		command = b.redisson
 	}
 	total, _ := b.looks()
-	for i := range b.clients { // they share the locks
+	for i := range b.clients { // each has a part of the locks
 		first, next := h.locks*i/b.clients, h.locks*(i+1)/b.clients
 		err := h.fleet.Start(command, load.Config{
 			Mode: h.mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), First: first, Locks: next - first,
@@ -117,7 +118,7 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 	if _, err := h.ask(ctx, fleet.Request{Do: load.Warm}); err != nil {
 		return err
 	}
-	if _, err := h.look(ctx); err != nil { // empties the metrics of the warm-up, so that they aren't part of base
+	if _, err := h.look(ctx); err != nil { // empties the metrics of the warm-up: their memory must not be part of base
 		return err
 	}
 	h.warmed = h.counts.Total(load.Late)
@@ -144,7 +145,8 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 	return err
 }
 
-// watch looks until the time is over or ctx ends. It merges the windows between the looks of a soak into one.
+// watch looks until the time is over, ctx ends or a look fails. It merges the windows between the looks of a soak into
+// one.
 func (h *holders) watch(ctx context.Context) error {
 	total, every := h.b.looks()
 	start, end := h.open, time.Now().Add(total)
@@ -190,7 +192,8 @@ func (h *holders) ask(ctx context.Context, request fleet.Request) (load.Reading,
 	return sum, err
 }
 
-// look reads everything at the same time. It ends a window and starts the next one.
+// look reads Redis and the clients at the same time, and then takes the foreground's latencies and the samples. It ends
+// a window and starts the next one.
 func (h *holders) look(ctx context.Context) (*window, error) {
 	w := &window{from: h.open.At}
 	var info sample.Info
@@ -236,7 +239,7 @@ const (
 
 // agree compares the number of scripts that Redis ran with the number in the clients' own metrics, from before the
 // clients' start until after their releases. At any other time a script may be in only one of the two. Subscriptions
-// are left out: Redis needn't read what a client sends last on a connection that it closes.
+// are left out: Redis may not read what a client sends right before it closes the connection.
 func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received = c.Scripts

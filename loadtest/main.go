@@ -38,7 +38,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}, args, stdout, stderr)
 }
 
-// measure measures what the flags ask for. It returns a report of what was measured even if it was interrupted.
+// measure measures what the flags ask for. If the bench can't be opened, it returns no report. Otherwise the report has
+// what was measured, also after an interrupt or an error.
 func measure(ctx context.Context, f flags, progress io.Writer) (*report, error) {
 	b, err := openBench(ctx, f, progress)
 	if err != nil {

@@ -26,7 +26,7 @@ type report struct {
 	redis    string // version of Redis
 	took     time.Duration
 	complete bool   // not interrupted, and nothing failed
-	rows     []*row // in the order in which they are first measured: that of the flags
+	rows     []*row // in the order in which they are first measured: by number of locks, then by mode
 	notes    []string
 	faults   []error // reasons why the figures are worthless
 }

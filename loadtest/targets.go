@@ -68,9 +68,9 @@ func (rep *report) verdicts() (verdicts []string) {
 	return verdicts
 }
 
-// trickle returns the limit for the promise that renewals never come in a storm: at most the mean, rounded up, plus one
-// call of each client to each node in 100 ms. Clients and nodes don't coordinate. If a short window happened to have
-// fewer calls than the locks need, the predicted mean counts.
+// trickle returns the limit for the promise that renewals never come in a storm. In 100 ms each client may send each
+// node the mean number of its calls, rounded up, plus one. Clients and nodes don't coordinate, so the limit is the sum.
+// If a short window happened to have fewer calls than the locks need, the predicted mean counts.
 func (b *bench) trickle(r *row) float64 {
 	pairs := float64(b.clients * len(b.addrs))
 	calls, _ := r.rounds.Get(figures.Calls)

@@ -1,4 +1,4 @@
-// Command contention writes a contention profile: two functions use one lock, and one of them makes the others wait.
+// Command contention writes a contention profile: two functions use one lock, and one of them makes the other wait.
 //
 //	go run ./examples/contention locks.pb.gz && go tool pprof -top locks.pb.gz
 //

@@ -35,7 +35,7 @@ type term struct {
 	token  int64
 }
 
-// serve campaigns, and leads when it is elected, until it resigns or ctx ends.
+// serve campaigns, and leads when it is elected, until it resigns, ctx ends or the client is closed.
 func serve(
 	ctx context.Context, id string, c *lock.Client, terms chan<- term, deposed chan<- error, resign <-chan struct{},
 ) error {

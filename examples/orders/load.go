@@ -42,7 +42,7 @@ func newLoad(f flags, self string) *load {
 	return l
 }
 
-// run sends requests until ctx ends, and returns after the last response.
+// run sends requests until ctx ends. That also cancels the requests in flight; run returns after the last of them.
 func (l *load) run(ctx context.Context) {
 	defer l.client.CloseIdleConnections()
 	var wg sync.WaitGroup

@@ -99,7 +99,7 @@ func (s *service) connect(o redis.Options) (*redis.Client, error) {
 	return rdb, err
 }
 
-// run serves until ctx ends, and then closes everything.
+// run serves until ctx ends or the server fails, and then closes everything.
 func (s *service) run(ctx context.Context) error {
 	url := "http://" + s.listener.Addr().String()
 	server := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}

@@ -33,7 +33,8 @@ func (w *worker) run(ctx context.Context, n int) {
 	}
 }
 
-// report waits for the lock, and holds it while it writes. That takes longer than a lease, so lockdog renews the lease.
+// report waits for the lock, and holds it while it writes. By default that takes longer than a lease: lockdog renews
+// the lease.
 func (w *worker) report(ctx context.Context, name string) {
 	ctx, span := otel.Tracer("orders").Start(ctx, "write report")
 	defer span.End()

@@ -55,7 +55,7 @@ func (b *bench) all(ctx context.Context) error {
 		for i := range b.works {
 			w := &b.works[i]
 			for k := range w.peers {
-				name := w.peers[(k+round)%len(w.peers)] // so that each is the first in some round
+				name := w.peers[(k+round)%len(w.peers)] // each round begins with the next peer
 				_, _ = fmt.Fprintf(b.progress, "round %d of %d: %s, %s\n", round+1, b.flags.rounds, w.name, name)
 				f, err := b.cell(ctx, w, name)
 				if err != nil {

@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cli.Run(ctx, "peers", help, parse, func(f flags) error {
 		b := newBench(f, stderr)
 		err := b.all(ctx)
-		if len(b.rounds) > 0 { // after an interrupt: print what was measured until then
+		if len(b.rounds) > 0 { // also after an interrupt or an error: print what was measured until then
 			err = errors.Join(err, b.print(stdout), b.sound(), b.save())
 		}
 		return err

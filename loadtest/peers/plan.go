@@ -122,7 +122,8 @@ var nearby = []workload{
 	},
 }
 
-// far returns the workloads at a distance. At the first one, they include one caller, and callers that want one name.
+// far returns the workloads at a distance. Those at the first distance include one caller, and callers that want one
+// name.
 func far() []workload {
 	var all []workload
 	for i, rtt := range distances {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// coarse is the maximum error of Go's timers: an idle program waits for them in epoll_wait, in whole milliseconds.
+// coarse is the assumed maximum error of Go's timers: an idle program waits for them in epoll_wait, in whole
+// milliseconds.
 const coarse = 2 * time.Millisecond
 
 // nap sleeps for d, plus Linux's timer slack (50 µs by default), and longer on a busy machine. A signal may end it

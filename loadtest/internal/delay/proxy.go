@@ -65,8 +65,8 @@ func Start(target string, rtt time.Duration) (*Proxy, error) {
 	return p, nil
 }
 
-// Launch starts the servers of redistest.Launch, and before one server a proxy if rtt isn't 0. Clients at that distance
-// connect to addrs.
+// Launch starts the servers of redistest.Launch and, if rtt isn't 0, a proxy in front of the first server. Clients at
+// that distance connect to addrs.
 func Launch(cluster bool, rtt time.Duration) (servers, addrs []string, stop func() error, err error) {
 	servers, stop, err = redistest.Launch(cluster)
 	if err != nil || rtt == 0 {
@@ -153,7 +153,7 @@ func (p *Proxy) read(ctx context.Context, s *stream) {
 		case <-ctx.Done():
 			return
 		}
-		if c.data == nil { // the end, or a broken connection: a proxy can't distinguish them for the receiver
+		if c.data == nil { // the end, or a broken connection: the receiver sees the end in both cases
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (s *stream) write(ctx context.Context) error {
 	}
 }
 
-// wait waits until a time. It returns false if the proxy is closed earlier.
+// wait waits until a time. It returns false if it ended earlier because the proxy was closed.
 func (p *Proxy) wait(until time.Time) bool {
 	if early := time.Until(until) - coarse; early > 0 {
 		timer := time.NewTimer(early)

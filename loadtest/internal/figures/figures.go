@@ -36,7 +36,7 @@ const (
 	ToldFlush  Key = "told_flush_ms"
 	ToldForce  Key = "told_force_ms"
 	ToldNever  Key = "told_never" // how often it wasn't notified
-	Stuck      Key = "stuck"      // waiters that weren't woken when the lock was free
+	Stuck      Key = "stuck"      // waiters that didn't get the lock within two seconds after the window
 	Unserved   Key = "unserved"   // callers without an operation in the window, or stuck after it
 	RoundTrip  Key = "rtt_us"     // of a PING over the clients' way to Redis, without other traffic
 )

@@ -37,7 +37,7 @@ func (t Target) Verdict(rounds, base Rounds) string {
 	}
 	want += Number(t.Limit) + cmp.Or(of, unit)
 	value, ok := rounds.Get(t.Key)
-	// What is compared with Limit, of all rounds together and of each.
+	// compared is the value that is compared with Limit, of all rounds together. each has that of each round.
 	compared, each, got := value, rounds.values(t.Key), Number(value)+unit
 	if t.Base != "" {
 		key := cmp.Or(t.BaseKey, t.Key)

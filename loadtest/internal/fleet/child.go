@@ -16,12 +16,12 @@ import (
 
 const childEnv = "LOCKDOG_LOADTEST_CHILD"
 
-// IsChild reports whether this process was started by Fleet.Start.
+// IsChild reports whether this process was started by Fleet.Start without a command.
 func IsChild() bool { return os.Getenv(childEnv) != "" }
 
 // Worker does the work of a child.
 type Worker[R any] interface {
-	// Do handles a request. Its ctx ends when the parent is gone.
+	// Do handles a request. Its ctx ends when the parent has closed the child's input, or is gone.
 	Do(ctx context.Context, request Request) (R, error)
 	// Close ends the work, even if it was interrupted.
 	Close() error

@@ -19,7 +19,7 @@ import (
 	"github.com/lockdog/lockdog/internal/proc"
 )
 
-// lastWait is the maximum time from the end of a child's input to its own end.
+// lastWait is how long Close waits for the end of each child. Then it kills the child.
 const lastWait = 20 * time.Second
 
 // Request asks a child to do something.
@@ -46,7 +46,8 @@ type Member[R any] struct {
 	stderr  tail
 }
 
-// Start adds a child. command is the program to run; nil means this program, in which IsChild is true then.
+// Start adds a child. command is the program to run; nil: this program. In a child that is this program, IsChild
+// returns true.
 func (f *Fleet[R]) Start(command []string, cfg any) error {
 	var env []string
 	if command == nil {
@@ -75,7 +76,7 @@ func (f *Fleet[R]) Start(command []string, cfg any) error {
 	return m.send(cfg)
 }
 
-// Write reads the child's output. A line that isn't a reply is added to the error output.
+// Write gets the child's output, and passes on the replies. A line that isn't a reply is added to the error output.
 func (m *Member[R]) Write(b []byte) (int, error) {
 	m.out = append(m.out, b...)
 	for {
@@ -128,7 +129,7 @@ func (f Fleet[R]) Ask(ctx context.Context, request Request) ([]R, error) {
 	return results, errors.Join(errs...)
 }
 
-// Close closes the children's input, and waits until they have ended.
+// Close closes the children's input, and waits until they have ended. A child that takes too long is killed.
 func (f Fleet[R]) Close() error {
 	var errs []error
 	for _, m := range f {

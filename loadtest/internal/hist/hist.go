@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// width is the width of a bin relative to its values. So the error of a quantile is at most half of that.
+// width is the width of a bin relative to its values. So the error of a quantile is at most half of that, except for
+// values of AddExponential.
 const width = 0.001
 
 // Hist counts durations. The zero value is empty and ready to use.
@@ -35,7 +36,7 @@ func (h *Hist) add(d time.Duration, n int64) {
 }
 
 // AddExponential adds a data point of an OpenTelemetry histogram in seconds. Its buckets are a few percent wide. Each
-// value counts as the middle of its bucket.
+// value counts as the middle of its bucket, within the data point's minimum and maximum.
 func (h *Hist) AddExponential(p metricdata.ExponentialHistogramDataPoint[float64]) {
 	if p.ZeroCount > 0 {
 		h.add(0, int64(p.ZeroCount))

@@ -22,9 +22,9 @@ const (
 
 var foregroundValue = strings.Repeat("x", 100)
 
-// Foreground is ordinary traffic at random times: GETs, and one SET in ten. Commands don't wait for the replies to
-// earlier ones, and their latency starts at the time when they are due. So if Redis stands still, all commands that are
-// due in that time show it.
+// Foreground is ordinary traffic at random times: GETs, and one SET in ten. Up to foregroundLimit commands don't wait
+// for the replies to earlier ones, and their latency starts at the time when they are due. So if Redis stands still,
+// all commands that are due in that time show it.
 type Foreground struct {
 	rdb  redis.UniversalClient
 	stop context.CancelFunc

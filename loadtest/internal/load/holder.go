@@ -1,4 +1,4 @@
-// Package load is the load on Redis: child processes that hold locks, of one kind for each mode, and the foreground
+// Package load is the load on Redis: child processes, each of which holds locks in one of the modes, and the foreground
 // traffic.
 package load
 
@@ -18,11 +18,12 @@ import (
 
 // locks is what differs between the modes. Locks are numbered from 0.
 type locks interface {
-	// cycle acquires and releases an extra lock. With renew, a lock that is renewed at all is held until then.
+	// cycle acquires and releases an extra lock. With renew, the modes of package lock hold it for long enough to renew
+	// it once; per-lock mode doesn't renew it.
 	cycle(ctx context.Context, name string, renew bool) error
 	take(ctx context.Context, i int, name string) error
-	// drop releases a lock. ours reports whether it was still ours. taken is false if it was never acquired, because
-	// the run was interrupted.
+	// drop releases a lock. Without an error, ours reports whether it was still ours. taken is false if it was never
+	// acquired, because the run was interrupted or failed.
 	drop(ctx context.Context, i int) (taken, ours bool, err error)
 	// end is called after the last drop.
 	end(ctx context.Context) error
@@ -122,8 +123,8 @@ func (h *holder) churn() {
 	}()
 }
 
-// release ends the work. It returns how many locks were still ours, and how many weren't. After it there are no calls
-// to Redis and no counts.
+// release ends the work. It returns how many locks were still ours, and how many weren't. After it there are no more
+// calls to Redis, and nothing more is counted.
 func (h *holder) release(ctx context.Context) (released, lost int, err error) {
 	h.released = true
 	if h.churned != nil {

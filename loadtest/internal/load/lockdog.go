@@ -27,7 +27,7 @@ func newLockdog(cfg Config, rdb redis.UniversalClient, m *meter) (locks, error) 
 	return &lockdog{rtt: seconds(cfg.RTT), client: client, leases: make([]*lock.Lease, cfg.Locks)}, err
 }
 
-// closeTimeout is the maximum time for the end.
+// closeTimeout bounds the Close of the client.
 const closeTimeout = 5 * time.Second
 
 // warmFor returns a lease for the locks of the warm-up, and how long to hold them: until each has been renewed once,
@@ -54,7 +54,7 @@ func (d *lockdog) cycle(ctx context.Context, name string, renew bool) error {
 	lease, hold := warmFor(d.rtt)
 	m := d.client.Mutex(name, lock.WithLease(lease))
 	l, err := m.Lock(ctx)
-	for errors.Is(err, lock.ErrUnavailable) && ctx.Err() == nil { // with so short a lease it gives up after seconds
+	for errors.Is(err, lock.ErrUnavailable) && ctx.Err() == nil { // with so short a lease it gives up soon
 		l, err = m.Lock(ctx)
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *lockdog) drop(ctx context.Context, i int) (taken, ours bool, err error)
 	return true, true, err
 }
 
-// end waits for renewals in flight.
+// end closes the client, which waits for renewals in flight.
 func (d *lockdog) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

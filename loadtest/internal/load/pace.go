@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// atOnce is the number of locks that are acquired or released concurrently.
+// atOnce is the maximum number of locks that are acquired or released concurrently, without the churn.
 const atOnce = 64
 
 // paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit concurrently. It stops after the
@@ -37,7 +37,7 @@ func paced(
 	return context.Cause(ctx)
 }
 
-// each calls do for every i from first up to n, evenly over that time or as fast as possible.
+// each calls do for every i from first to n-1: evenly spread over a time, or as fast as possible if that is 0.
 func each(ctx context.Context, first, n int, over time.Duration, do func(ctx context.Context, i int) error) error {
 	start := time.Now()
 	return paced(ctx, atOnce,

@@ -32,9 +32,9 @@ const owner = "loadtest"
 // lateAt is the share of the lease after which lockdog counts a renewal as late.
 const lateAt = 0.8
 
-// perLock is the classic watchdog, as Redisson had it up to 3.2x, and as it is often written by hand in Go: for each
-// lock a goroutine with a ticker, which starts with the acquire, and a call at each tick. It records the same metrics
-// as lockdog, so that this costs the same.
+// perLock is the classic watchdog, as Redisson had it before it got lockWatchdogBatchSize (3.44), and as it is often
+// written by hand in Go: for each lock a goroutine with a ticker, which starts with the acquire, and a call at each
+// tick. It records the same metrics as lockdog, so that this costs the same.
 type perLock struct {
 	rdb   redis.UniversalClient
 	lease time.Duration

@@ -40,8 +40,8 @@ func Name(i int) string {
 // The requests.
 const (
 	Warm    = "warm"    // sets up what is needed only once, such as connections, and acquires the first lock
-	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible
-	Weigh   = "weigh"   // collects garbage and reports the memory in use
+	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible, and starts the churn
+	Weigh   = "weigh"   // collects garbage, and reports the memory in use and the goroutines
 	Read    = "read"    // reports what happened since the last Read
 	Release = "release" // releases everything
 )
@@ -54,7 +54,7 @@ var (
 	Losses   = telemetry.MetricLosses.Name        // by cause
 	Batch    = telemetry.MetricBatchDuration.Name // histogram: duration of renewal calls
 	Lag      = telemetry.MetricScheduleLag.Name   // histogram: how late they were sent
-	// Utilization: histogram of the share of the lease used up at each renewal; 1 s is all of it.
+	// Utilization: histogram of the share of the lease used up at each outcome of a renewal; 1 s is all of it.
 	Utilization = telemetry.MetricUtilization.Name
 )
 

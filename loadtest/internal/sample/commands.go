@@ -6,7 +6,7 @@ import "strings"
 // scripts use different commands, except GET and SET; the caller knows how many of these came over the network.
 type Commands struct {
 	Scripts  int64 // EVALSHA and EVAL: acquires, renewals and releases
-	Received int64 // over the network: scripts, subscriptions and their pings, and what starts a connection
+	Received int64 // over the network: scripts, GETs, SETs, subscriptions and their pings, what starts a connection
 	InLua    int64 // called by scripts
 }
 

@@ -1,4 +1,4 @@
-// Package sample measures a Redis from outside with INFO, every few milliseconds, and subtracts the cost of asking.
+// Package sample measures a Redis from outside with INFO, every 20 ms, and subtracts the cost of asking.
 package sample
 
 import (
@@ -12,7 +12,7 @@ import (
 // Stat is the entry of one command in INFO commandstats.
 type Stat struct {
 	Calls int64
-	CPU   time.Duration // for its execution; that of a script includes the commands that it calls
+	CPU   time.Duration // for its execution, by the clock; that of a script includes the commands that it calls
 }
 
 // Info is the part of INFO that the load test reads, for one server or as the sum of several.
@@ -23,7 +23,7 @@ type Info struct {
 	Version  string
 }
 
-// ErrOld means that the server's INFO lacks what is needed.
+// ErrOld means that the server's INFO lacks what is needed, or has it in another format.
 var ErrOld = errors.New("this Redis is too old or answers INFO in another way; 7.0 or newer is needed")
 
 // Parse parses the sections server, cpu and commandstats.

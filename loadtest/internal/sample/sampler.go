@@ -127,7 +127,8 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-// Take returns the samples since the last call of Take, and the error that ended the sampling, if any.
+// Take returns the samples since the last call of Take, beginning with the last one that it returned then, and the
+// error that ended the sampling, if any.
 func (s *Sampler) Take() ([]Point, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

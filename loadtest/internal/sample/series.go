@@ -11,9 +11,9 @@ func Between(points []Point, from, to time.Time) []Point {
 	return slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.At.Before(from) || p.At.After(to) })
 }
 
-// Peak returns the maximum number of calls in a Window. Samples aren't exactly a Window apart. So Peak counts between
-// the two samples whose distance is closest to a Window. If that is longer than a Window, it scales the count down and
-// rounds up.
+// Peak returns the maximum number of calls in a Window. Samples aren't exactly a Window apart. So Peak counts from each
+// sample to the first one that comes at least Window-Every/2 later. If that comes more than Window+Every/2 later, Peak
+// scales the count down to a Window and rounds up.
 func Peak(points []Point) int64 {
 	var peak int64
 	if n := len(points); n > 0 && points[n-1].At.Sub(points[0].At) < Window {

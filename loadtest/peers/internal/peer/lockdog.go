@@ -24,7 +24,7 @@ type dog struct {
 }
 
 const (
-	// closeTimeout bounds Close.
+	// closeTimeout bounds Close, except for the closing of the Redis client.
 	closeTimeout = 10 * time.Second
 	// collectEvery is shorter than a scrape interval, so that even a short measurement has collections.
 	collectEvery = time.Second

@@ -1,5 +1,5 @@
 // Package peer has one interface for the lock libraries that are compared. Each has the settings that its own
-// documentation recommends for a single Redis.
+// documentation recommends for a single Redis, except for the lease, and for when and how often it tries again.
 package peer
 
 import (
@@ -72,7 +72,7 @@ func refused(err error, held bool) error {
 // Teller is a library that notifies a holder of the loss of its lock.
 type Teller interface {
 	Locks
-	// Lost returns a channel that is closed when the holder has lost the lock.
+	// Lost returns a channel that is closed when the holder has lost or released the lock.
 	Lost(h Held) <-chan struct{}
 	// Key returns the lock's key in Redis.
 	Key(name string) string

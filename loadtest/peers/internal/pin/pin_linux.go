@@ -30,10 +30,10 @@ func One() (undo func() error, err error) {
 	return undo, nil
 }
 
-// maxPasses is more than enough until there is no new thread.
+// maxPasses is more than setAll needs until there is no new thread.
 const maxPasses = 100
 
-// setAll sets the CPUs of every thread. A new thread inherits those of its creator, which may not be set
+// setAll sets the CPUs of every thread. A new thread inherits the CPUs of its creator, for which they may not be set
 // yet. So setAll repeats until there is no new thread.
 func setAll(set *unix.CPUSet) error {
 	done := make(map[int]bool)

@@ -29,7 +29,7 @@ type shared struct {
 
 const size = int(unsafe.Sizeof(shared{}))
 
-// Create makes the memory: a new file in that folder, or where temporary files are.
+// Create makes the memory: a new file in folder or, if folder is "", where temporary files are.
 func Create(folder string) (name string, err error) {
 	f, err := os.CreateTemp(folder, "lockdog-peers-")
 	if err != nil {
@@ -78,7 +78,8 @@ func (t *Tally) Add(o Tally) {
 }
 
 // Granted records that a goroutine, which has waited since began, holds the lock from now on. It returns the Tally of
-// this grant and, if the goroutine was waiting already at the previous holder's release, the time since then.
+// this grant and, if another goroutine held the lock before, the time since that goroutine's release, and whether this
+// one was waiting already at that release.
 func (w *Witness) Granted(goroutine int, began, now time.Time) (turn Tally, took time.Duration, awaited bool) {
 	id := w.id(goroutine)
 	if !w.holder.CompareAndSwap(0, id) {

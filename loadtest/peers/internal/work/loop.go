@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// grace is the time for operations that are running at the end of a window. Then they are canceled: they wait, and
-	// nothing wakes them.
+	// grace is the time for operations that are running at the end of a window. Those that are still running after it
+	// are canceled: they wait, and nothing wakes them.
 	grace = 2 * time.Second
 
 	sharedName = "peers:shared"
@@ -79,7 +79,7 @@ func (w *worker) run(ctx context.Context, window time.Duration) (Result, error) 
 	timer := time.AfterFunc(window, func() { stop.Store(true) })
 	defer timer.Stop()
 	select {
-	case <-ended: // at the end of the window, or after an error
+	case <-ended: // after the end of the window, or after an error
 	case <-time.After(window + grace):
 		cancel()
 		<-ended // a client that doesn't heed its ctx gives up by its own timeout
@@ -97,7 +97,7 @@ func (w *worker) run(ctx context.Context, window time.Duration) (Result, error) 
 	return r, errors.Join(errs...)
 }
 
-// drive repeats a lane's operation until the lane is stopped.
+// drive repeats a lane's operation until the lane is stopped, an operation fails or ctx ends.
 func (w *worker) drive(ctx context.Context, n *lane) {
 	op := w.lock
 	if w.cfg.Kind == Held {

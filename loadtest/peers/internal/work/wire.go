@@ -37,15 +37,16 @@ const (
 	Go   = "go"   // measures
 )
 
-// Result is what one process has measured. The window is Config.Window. An operation that was running at its end
-// counts in Total, but in no rate.
+// Result is what one process has measured. The window is Config.Window. An operation that ended after it counts in
+// Total, but in no rate.
 type Result struct {
 	Seconds float64       `json:"seconds"` // the window, less if all ended earlier; for Loss the whole time
 	Total   witness.Tally `json:"total"`
 	Window  witness.Tally `json:"window"`
 	Counts  []int64       `json:"counts"` // operations in the window, by goroutine
-	Times   hist.Hist     `json:"times"`  // of operations; for Shared only the waits
-	// Handoffs has the time from the release to the grant for Between, if the new holder was waiting.
+	Times   hist.Hist     `json:"times"`  // of operations, also of those after the window; for Shared only the waits
+	// Handoffs has the time from the release to the grant, for grants to another process than the previous one, if the
+	// new holder was waiting already.
 	Handoffs hist.Hist `json:"handoffs"`
 	// Stuck is the number of goroutines whose operation didn't end within the grace, although no other began.
 	Stuck    int           `json:"stuck"`
