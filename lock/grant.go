@@ -276,7 +276,7 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	if g.extras != nil || r.Result.Err != nil {
 		g.ensureExtra().failures.note(r.Result.Err)
 	}
-	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extraCopy().forcedAt) && g.extraCopy().forced != nil {
+	if e := g.extraCopy(); r.Result.Outcome == watchdog.Renewed && e.forced != nil && r.Batch.Sent.After(e.forcedAt) {
 		g.extras.forced = nil // the lock was still ours after that message
 	}
 	g.mu.Unlock()

@@ -178,8 +178,8 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	return true, nil // without rerr: telemetry has it, and the lease ends in any case
 }
 
-// work reports the election, runs fn and then releases the lock, also if fn or a log handler panics. led reports whether
-// the process led until fn returned or resigned.
+// work reports the election, runs fn and then releases the lock, also if fn or a log handler panics. led reports
+// whether the process led until fn returned or resigned.
 func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	ferr = errUnwound
 	defer func() {

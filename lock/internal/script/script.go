@@ -2,7 +2,7 @@
 // position in KEYS, in ARGV or in a reply, but for one thing: the first key routes a call.
 //
 // The file of each script begins with its KEYS, ARGV and replies, or names the file that describes them. The other .lua
-// files are fragments that scripts share. They come before the script; release and handOver also put some in the middle.
+// files are fragments that scripts share. They come before the script; release and handOver also put some in between.
 package script
 
 import (
