@@ -113,7 +113,8 @@ func (l *Lease) Context() context.Context {
 }
 
 // Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is
-// lost, or when a closed client gives it up. A loss is reported before, unless the lease is a Multi's or a Quorum's.
+// lost, or when a closed client gives it up. The span, the metric and the log of a loss come before the channel is
+// closed; for the lease of a Multi or a Quorum they may come later.
 func (l *Lease) Ended() <-chan struct{} {
 	if l.isZero() {
 		return noContext.Done()
@@ -222,8 +223,8 @@ func takenIn(ctx context.Context) *Lease {
 	return l
 }
 
-// held returns a live lease of lk's key among those that ctx carries, if possible a lease of lk's kind. Its grant is
-// nil if there is none.
+// held returns a lease of lk's key that may be joined (see joinable), among those that ctx carries, if possible a lease
+// of lk's kind. If there is none, the grant of the returned handle is nil.
 func held(ctx context.Context, lk *lock) (found grantHandle) {
 	carried(ctx, lk, func(l *Lease) (more bool) {
 		h := l.target.find(l, lk.c, lk.key)

@@ -27,7 +27,8 @@ type tracerState struct {
 	mode       atomic.Uint32
 }
 
-// same reports whether the global provider is still g. If its type can't be compared, any of that type counts as g.
+// same reports whether g, the present global provider, is the one for which s was made. If that one can't be compared,
+// any g of its type counts as the same.
 func (s *tracerState) same(g trace.TracerProvider) bool {
 	if s.comparable {
 		return s.global == g

@@ -38,8 +38,9 @@ type Config struct {
 	// time for a node, and never two at a time for the same lease. It must return soon after ctx ends. A result that
 	// isn't set is Failed. If Renew panics, all results are Failed.
 	Renew func(ctx context.Context, b *Batch)
-	// Done is called after the Holder.Renewal calls of a batch, and after what Holder.Lost returned for losses that the
-	// batch found, so that they can be logged together. After a series of losses at deadlines it is called with b nil.
+	// Done is called after a batch: after its calls of Holder.Renewal, and of the functions that Holder.Lost returned
+	// for losses that the batch found. So these can be logged together. After a series of losses at deadlines, Done is
+	// called with b nil.
 	Done func(b *Batch)
 	// Panicked is called after a panic in one of the functions above, in a Holder, or in a function that a Holder
 	// returned. The engine goes on.

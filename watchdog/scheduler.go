@@ -7,8 +7,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// tick is the longest time between two passes while there are leases, or were since the last pass. So TickAge shows
-// that the scheduler works.
+// tick is the longest time between two passes, as long as the engine has leases, or has had one since the last pass. So
+// TickAge shows that the scheduler works.
 const tick = time.Second
 
 // run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code. A renewal runs through

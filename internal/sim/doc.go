@@ -1,7 +1,8 @@
-// Package sim runs clients of lockdog through random faults in fake time: the real client over go-redis, proxies of
-// pipes and miniredis, in a synctest bubble. A run is made up from its seed. Six workers of three clients, each of
-// which stands for a process, contend for two locks. Two faults strike, each as a rule when a worker has just got a
-// lock, and a calm follows. That takes about 15 seconds of fake time. Checked are
+// Package sim runs clients of lockdog through random faults in fake time. They are real clients, over the real
+// go-redis. They reach a miniredis through proxies, over pipes in this process, in a synctest bubble. A seed decides
+// which faults come and what the workers try. Six workers contend for two locks. They share three clients, each of
+// which stands for a process. Two faults strike, each as a rule when a worker has just got a lock, and a calm follows.
+// That takes about 15 seconds of fake time. Checked are
 //
 //   - exclusion: no two leases of a lock are live at one time, except those of readers, and as many of a semaphore as
 //     it has permits;
@@ -13,6 +14,6 @@
 //
 // Exclusion and tokens aren't checked during a fault that makes Redis lose keys, nor for one lease after it. Unlike
 // package chaos, which runs processes on real servers, it can't show what failovers, clusters and stopped processes do.
-// `make sim` makes many runs. What goroutines do at one moment has no order: a seed makes faults of the same kinds and
-// lengths again, not the same run.
+// `make sim` makes many runs. A seed doesn't decide which of several goroutines comes first at one moment. So the same
+// seed makes faults of the same kinds and lengths again, but the runs may differ.
 package sim

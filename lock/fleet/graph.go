@@ -151,7 +151,8 @@ func (g *Graph) add(found waitgraph.Cycle) {
 	g.Cycles = append(g.Cycles, c)
 }
 
-// graph reads once. It returns the cycles that it found beside the Graph, not in it: they aren't confirmed yet.
+// graph makes one reading. It returns the cycles of the reading separately, not in the Graph: they aren't confirmed
+// yet.
 func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	var g Graph
 	waits, errs := r.readWaits(ctx, &g)

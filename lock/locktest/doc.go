@@ -33,11 +33,11 @@
 //     is over or ctx ends. Release retries until ctx ends, for the rest of the lease at most.
 //   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis rejects the call for good.
 //     OOM is such a reply too. Nothing was executed. All methods return the error at once.
-//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not
-//     context.Canceled, or an error of package redis or lock: the network failed. The client gets the error as go-redis
-//     returns it, most errors wrapped in a *net.OpError. The server executed nothing, but lockdog doesn't know that.
-//     TryLock tries four times. So does Lock, unless it was already waiting for the lock: then it retries as with
-//     LOADING. Release retries too.
+//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"): the network
+//     failed. (Don't give context.Canceled, or an error of package redis or lock: these mean something else to
+//     lockdog.) The client gets the error as go-redis returns it, most errors wrapped in a *net.OpError. The server
+//     executed nothing, but lockdog doesn't know that. TryLock tries four times. So does Lock, unless it was already
+//     waiting for the lock: then it retries as with LOADING. Release retries too.
 //   - ErrReplyLost: the network failed after the server had executed the call. lockdog retries as with any other
 //     network error. A release has freed the lock, but Release and Do return an error: no reply confirmed it. If
 //     FailReleases(nil) is called in time, the next try confirms it. After an acquire, the lock is held by a client
@@ -68,5 +68,5 @@
 //
 // The server runs the scripts of package lock as a single Redis does that is fast and never fails, except for the
 // faults that a test sets. It can't show failovers and clusters. It has no replicas, so lock.WithReplicas fails at
-// once. It rejects the configuration for lock.WithLossNotifications, as a proxy may; the client logs that.
+// once. It doesn't know the commands that lock.WithLossNotifications needs, like some proxies; the client logs that.
 package locktest

@@ -45,9 +45,9 @@ func (h *History) confirmed(o *Op, s Event) bool {
 	})
 }
 
-// moved returns when the Redis client of the process that took a lease moved to the new primary: lockdog must follow
-// its client. ok is false if the client stayed with the old primary. A client that reported no servers counts as moved
-// at the switch.
+// moved returns when the program's Redis client moved to the new primary of the switch s, in the process that took the
+// lease. From then on lockdog must use the new primary, too. ok is false if the client stayed with the old primary. A
+// client that reported no servers counts as moved at the switch.
 func (h *History) moved(o *Op, s Event) (at Time, ok bool) {
 	at, next := s.At, h.End
 	for _, later := range h.Switches {

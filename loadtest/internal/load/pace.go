@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// atOnce is the maximum number of locks that are acquired or released concurrently, without the churn.
+// atOnce is how many locks a child acquires or releases concurrently, at most. The churn, which acquires and releases
+// other locks meanwhile, has a limit of its own: see holder.churn.
 const atOnce = 64
 
 // paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit concurrently. It stops after the

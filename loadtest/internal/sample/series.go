@@ -63,7 +63,8 @@ func at(points []Point, t time.Time) float64 {
 			return float64(a.Calls)
 		}
 		share := float64(t.Sub(a.At)) / float64(b.At.Sub(a.At))
-		// A single call can't be split between two windows: it counts in the nearer one.
+		// If there was only one call between the two samples, it can't be split between two windows. It counts in the
+		// window that has more of the time between the samples.
 		if b.Calls-a.Calls == 1 {
 			share = math.Round(share)
 		}

@@ -44,7 +44,8 @@ local function number(n) return string.format('%.0f', n) end
 local head, place, cleared = first(queue, ms, ARGV[1])
 
 if own or #hash == 0 and (not head or head == ARGV[1]) then
-  -- An owner that isn't known has nothing to remove: it never waited, has the lock already, or the queue was lost.
+  -- An owner that isn't known has nothing to remove: it never waited, it has the lock already, its place was removed
+  -- when it counted as dead, or the queue was lost.
   local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1])
   local token
   token, meta = draw(KEYS[2])
@@ -102,7 +103,8 @@ if keep > 0 then
       redis.call('zadd', queue.alive, 0, ARGV[1])
     end
     local lasts = before * patience + keep
-    -- Without the key, this waiter's deadline for Redisson would count. So the key lives as long as that.
+    -- If queue.alive expired too early, this waiter would count as alive until its deadline for Redisson: see first.
+    -- So queue.alive lives at least until that deadline.
     if redis.call('pttl', queue.alive) < lasts then
       redis.call('pexpire', queue.alive, lasts)
     end
