@@ -150,6 +150,8 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	since := time.Now()
 	t := newTerm(r.ctx, lease)
 	defer t.close()
+	r.term.Store(t)
+	r.elected(t) // before AfterFunc, which may report the end at once
 	defer context.AfterFunc(t, func() {
 		if cause := context.Cause(t); r.deposed(t, cause) {
 			r.logDeposed(t, cause)
@@ -178,8 +180,8 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	return true, nil // without rerr: telemetry has it, and the lease ends in any case
 }
 
-// work reports the election, runs fn and then releases the lock, also if fn or a log handler panics. led reports
-// whether the process led until fn returned or resigned.
+// work logs the election, runs fn and then releases the lock, also if fn or a log handler panics. led reports whether
+// the process led until fn returned or resigned.
 func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	ferr = errUnwound
 	defer func() {
@@ -196,8 +198,8 @@ func (r *run) work(t *term) (led bool, ferr, rerr error) {
 		}
 		t.logging.Wait()
 	}()
-	r.term.Store(t)
-	r.elected(t)
+	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader",
+		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token())
 	ferr = r.fn(t)
 	return
 }
@@ -225,7 +227,7 @@ func echoes(err, cause error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// elected reports that a term has begun: to the callbacks and to the log.
+// elected reports to the callbacks that a term has begun.
 func (r *run) elected(t *term) {
 	token := t.lease.Token()
 	r.news.turn(func() {
@@ -234,8 +236,6 @@ func (r *run) elected(t *term) {
 		}
 	})
 	r.tell(t.lease.Owner(), r.news.now())
-	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader",
-		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", token)
 }
 
 // deposed reports to OnDeposed that a term is over. Only the first call for a term does so, and returns true: then

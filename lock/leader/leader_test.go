@@ -184,6 +184,35 @@ func TestRun_LogPanics(t *testing.T) {
 	}
 }
 
+// lostLocker is a lock whose leases are lost when Lock returns.
+type lostLocker struct {
+	lock.Locker
+	lose func()
+}
+
+func (m lostLocker) Lock(ctx context.Context) (*lock.Lease, error) {
+	l, err := m.Locker.Lock(ctx)
+	if err == nil {
+		m.lose()
+		<-l.Context().Done()
+	}
+	return l, err
+}
+
+// A term that is over before it begins is told in order: a program that goes by these callbacks would think that it leads for ever.
+func TestRun_LostAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := server(t)
+		var d diary
+		m := lostLocker{srv.Client().Mutex(name), func() { srv.Lose(name, lock.CauseMissing) }}
+		start(t, m, untilOver, leader.OnElected(func(int64) { d.note("elected") }), leader.OnDeposed(func(error) { d.note("deposed") }))
+		time.Sleep(time.Second)
+		if got := d.String(); !strings.HasPrefix(got, "elected; deposed") {
+			t.Fatalf("told %q", got)
+		}
+	})
+}
+
 // blockedLog is a log handler that blocks at a message until the channel is closed.
 type blockedLog struct {
 	slog.Handler
