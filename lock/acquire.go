@@ -289,7 +289,14 @@ func attemptFailure(err error) redisfail.Failure {
 // leftEarly reports whether a try failed with err only because its caller's ctx has ended. It is false if Redis had
 // failed before, or if a healthy Redis would have answered before: see dispatch.Dispatcher.Do.
 func leftEarly(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && !redisfail.IsUnavailable(err)
+	return ctx.Err() != nil && (!redisfail.IsUnavailable(err) || hasMisleadingCause(ctx) && endedBy(ctx, err))
+}
+
+// hasMisleadingCause reports whether ctx has ended for a cause of the program's that looks like a failure of Redis, such
+// as the network error of another call in an errgroup.
+func hasMisleadingCause(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return redisfail.IsUnavailable(cause) && !errors.Is(cause, errNoAnswer) && !errors.Is(cause, errNodeTimeout)
 }
 
 // contextOutcome returns the outcome of an acquire that failed with err when ctx ended. If Redis failed, that is the
@@ -297,7 +304,7 @@ func leftEarly(ctx context.Context, err error) bool {
 func contextOutcome(ctx context.Context, err error) telemetry.Outcome {
 	var replicas *ReplicasError
 	switch {
-	case redisfail.IsUnavailable(err) || errors.As(err, &replicas):
+	case !hasMisleadingCause(ctx) && (redisfail.IsUnavailable(err) || errors.As(err, &replicas)):
 		return telemetry.AcquireError
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return telemetry.AcquireTimeout

@@ -3,8 +3,11 @@ package lock_test
 import (
 	"context"
 	"math"
+	"net"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +164,52 @@ func TestOutcomeSaysThatRedisFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The same where the lock is contended, so that only the first waiter asks, and every waiter leaves before go-redis gives up.
+func TestOutcomeSaysThatRedisFailedToWaiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, s := redistest.StartFake(t), newScope(t)
+		_ = try(t, newScope(t).open(t, srv.Client(t)).Mutex("job", lock.WithLease(far)))
+		c := s.open(t, srv.Client(t))
+		const calls = 60
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				if _, err := c.Mutex("job").Lock(ctx); err == nil {
+					t.Error("granted")
+				}
+			})
+			if time.Sleep(500 * time.Millisecond); len(c.Leases()) == 3 {
+				srv.Pause(t)
+			}
+		}
+		all.Wait()
+		if n := s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=error"); n < calls/2 {
+			t.Errorf("of %d calls %v have the outcome error: %v", calls, n, s.series(t, telemetry.MetricAcquisitions))
+		}
+		srv.Resume(t)
+	})
+}
+
+// A ctx that ends for a failure of something else, as in an errgroup, says nothing of Redis.
+func TestOutcomeOfAnotherFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, s := redistest.StartFake(t), newScope(t)
+		_ = try(t, newScope(t).open(t, srv.Client(t)).Mutex("job", lock.WithLease(far)))
+		c := s.open(t, srv.Client(t))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(&net.OpError{Op: "read", Err: syscall.ECONNRESET}) })
+		_, err := c.Mutex("job").Lock(ctx)
+		mustMatch(t, err, syscall.ECONNRESET)
+		if n := s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=canceled"); n != 1 || len(s.series(t, telemetry.MetricErrors)) > 0 {
+			t.Errorf("%v, errors %v", s.series(t, telemetry.MetricAcquisitions), s.series(t, telemetry.MetricErrors))
+		}
+	})
 }
 
 func mutexOf(c *lock.Client) lock.Locker { return c.Mutex("job") }

@@ -145,8 +145,8 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 			return ErrClosed
 		}
 		if !t.composite.add(g, &g.first) { // it was canceled, or has ended, in the meantime
-			releaseUnused(t.ctx, &g.first)
 			cleanUpAll(claims[n+1:], true)
+			releaseUnused(t.ctx, &g.first)
 			return context.Cause(t.composite.handle.Context())
 		}
 	}

@@ -239,7 +239,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		t.endNodeAcquire(v)
 	}
 	if slices.Contains(t.pending, true) {
-		go t.m.c.survive(func() { t.admitLateVotes(cl, token) })
+		go t.admitLateVotes(cl, token)
 	}
 	return &cl.handle, nil
 }
@@ -282,19 +282,23 @@ func (t *quorumTry) endNodeAcquire(v vote) {
 // admitLateVotes lets pending nodes join the lease while it lives.
 func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
 	for slices.Contains(t.pending, true) {
-		in, granted := t.receive(<-t.votes, nil, nil)
-		v := in[0]
-		cl.noteAbsent(v)
-		if len(granted) > 0 {
-			if kept, err := t.raiseToken(v, token); err == nil && kept {
-				t.admit(cl, token, v)
-			} else {
-				v.claim.cleanUp()
-			}
-		}
-		t.closeVote(v)
-		t.endNodeAcquire(v)
+		v := <-t.votes
+		t.m.c.survive(func() { t.admitLate(cl, token, v) })
 	}
+}
+
+func (t *quorumTry) admitLate(cl *compositeLease, token int64, v vote) {
+	defer t.closeVote(v)
+	_, granted := t.receive(v, nil, nil)
+	cl.noteAbsent(v)
+	if len(granted) > 0 {
+		if kept, err := t.raiseToken(v, token); err == nil && kept {
+			t.admit(cl, token, v)
+		} else {
+			v.claim.cleanUp()
+		}
+	}
+	t.endNodeAcquire(v)
 }
 
 // resultOf returns the result of a poll without a lease. err is why a majority of grants gave no lease.

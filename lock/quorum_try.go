@@ -64,20 +64,21 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 		t.detachCalls()
 		return nil, err
 	}
-	go t.m.c.survive(func() {
+	go func() {
 		for slices.Contains(t.pending, true) {
-			t.acquires[t.drop(<-t.votes)].Fail(outcome, err)
+			v := <-t.votes
+			t.m.c.survive(func() { t.acquires[t.drop(v)].Fail(outcome, err) })
 		}
 		t.detachCalls()
-	})
+	}()
 	return nil, err
 }
 
 // drop releases what a vote that came too late has granted, and returns its node.
 func (t *quorumTry) drop(v vote) int {
+	defer t.closeVote(v)
 	_, granted := t.receive(v, nil, nil)
 	t.release(granted)
-	t.closeVote(v)
 	return v.node
 }
 

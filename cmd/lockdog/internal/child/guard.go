@@ -44,6 +44,7 @@ func Guard() bool {
 	// The kernel kills the command when the thread that started it ends. So that must be this thread, which lives as
 	// long as the guard.
 	runtime.LockOSThread()
+	keepName()
 	stay()
 	adoptOrphans()
 	g := &guarding{link: openLink(o.fd), askAt: o.ask + int64(slack), killAt: o.kill, grace: o.kill - o.ask}

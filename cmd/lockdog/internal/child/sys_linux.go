@@ -20,6 +20,9 @@ func ownExecutable() (string, error) {
 	return self, nil
 }
 
+// keepName gives this process the name that it would have, had it been started by the path of its file.
+func keepName() { _ = os.WriteFile("/proc/self/comm", []byte("lockdog"), 0) }
+
 // adopts reports whether orphaned descendants become children of this process.
 const adopts = true
 
