@@ -292,8 +292,8 @@ func leftEarly(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (!redisfail.IsUnavailable(err) || hasMisleadingCause(ctx) && endedBy(ctx, err))
 }
 
-// hasMisleadingCause reports whether ctx has ended for a cause of the program's that looks like a failure of Redis, such
-// as the network error of another call in an errgroup.
+// hasMisleadingCause reports whether ctx has ended for a cause of the program's that looks like a failure of Redis,
+// such as the network error of another call in an errgroup.
 func hasMisleadingCause(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return redisfail.IsUnavailable(cause) && !errors.Is(cause, errNoAnswer) && !errors.Is(cause, errNodeTimeout)

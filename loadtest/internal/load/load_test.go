@@ -87,9 +87,10 @@ func TestHolders(t *testing.T) {
 			c.ask(load.Acquire)
 			r := c.ask(load.Read)
 			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up. Renewals of
-			// the warming up may still be on their way, a call for all of them.
+			// the warming up may still be on their way, a call for all of them. Its leases are short, so some may have been lost, and that
+			// may be told late. That none of the ten was shows at the release.
 			late := map[string]int64{load.None: 3, load.Batched: 3}[mode]
-			if n := r.Count(load.Calls, "acquire"); n < 1 || n > 9 || r.Count(load.Calls, "renew") > late || r.Total(load.Losses) != 0 || r.CPU <= 0 {
+			if n := r.Count(load.Calls, "acquire"); n < 1 || n > 9 || r.Count(load.Calls, "renew") > late || r.CPU <= 0 {
 				t.Errorf("%+v", r)
 			}
 			if r := c.ask(load.Weigh); r.Heap <= 0 || r.Stacks <= 0 || r.Goroutines <= 0 {
