@@ -439,7 +439,7 @@ local groups = [
       },
       {
         alert: 'LockdogHolderVanished',
-        expr: 'sum without (lockdog_reason) (group_job:lockdog_takeovers:increase5m{lockdog_reason="expired"}) > 0',
+        expr: 'sum by (%(by), lockdog_group) (group_job:lockdog_takeovers:increase5m{lockdog_reason="expired"}) > 0',
         labels: { severity: 'warning' },
         dashboard:: 'lockdog-overview',
         annotations: {
