@@ -257,6 +257,8 @@ func why(ctx context.Context, err error) string {
 		return history.WhyLost + ":" + string(lost.Cause)
 	case errors.Is(err, lock.ErrClosed):
 		return history.WhyClosed
+	case ctx.Err() != nil && errors.Is(err, lock.ErrUnavailable):
+		return history.WhyContext + ":unavailable"
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return history.WhyContext + ":deadline"
 	case ctx.Err() != nil:

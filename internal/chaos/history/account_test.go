@@ -119,7 +119,7 @@ func TestTelemetry(t *testing.T) {
 	}
 	// Refusals by their outcome.
 	s = new(script)
-	for i, why := range []string{history.WhyHeld, history.WhyHeld, history.WhyContext + ":deadline", history.WhyContext, history.WhyError + "EOF"} {
+	for i, why := range []string{history.WhyHeld, history.WhyHeld, history.WhyContext + ":deadline", history.WhyContext, history.WhyError + "EOF", history.WhyContext + ":unavailable"} {
 		id := "1.0." + string(rune('a'+i))
 		how := "try"
 		if i == 1 {
@@ -128,7 +128,7 @@ func TestTelemetry(t *testing.T) {
 		s.add(history.Event{At: 1, What: history.Call, Proc: 1, ID: id, Name: "job", How: how}).add(history.Event{At: 2, What: history.Refuse, Proc: 1, ID: id, Why: why})
 	}
 	s.add(history.Event{At: 3, What: history.Summary, Proc: 1, Counts: map[string]float64{
-		"lockdog.acquisitions{held}": 1, "lockdog.acquisitions{timeout}": 2, "lockdog.acquisitions{canceled}": 1, "lockdog.acquisitions{error}": 1, "span{acquire}": 5,
+		"lockdog.acquisitions{held}": 1, "lockdog.acquisitions{timeout}": 2, "lockdog.acquisitions{canceled}": 1, "lockdog.acquisitions{error}": 2, "span{acquire}": 6,
 	}})
 	mustFind(t, history.Telemetry(s.history(t)))
 }

@@ -61,8 +61,10 @@ const (
 
 // The values of Why for a failed call, the end of a lease, a refused write, and (WhyYes, WhyNo) a ForceUnlock.
 const (
-	WhyHeld     = "held"
-	WhyContext  = "context" // followed by ":deadline" if the deadline of ctx had passed
+	WhyHeld = "held"
+	// WhyContext is followed by ":unavailable" if Redis had failed when ctx ended, or by ":deadline" if the deadline of
+	// ctx had passed.
+	WhyContext  = "context"
 	WhyClosed   = "closed"
 	WhyLost     = "lost"     // followed by a colon and the cause
 	WhyCanceled = "canceled" // followed by a colon and the reason

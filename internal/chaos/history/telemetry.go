@@ -198,7 +198,7 @@ func refusal(o *Op) string {
 		return "timeout"
 	case o.Refused == WhyContext, o.Refused == WhyClosed:
 		return "canceled"
-	case o.Refused == WhyDeadlock:
+	case o.Refused == WhyContext+":unavailable", o.Refused == WhyDeadlock:
 		return "error"
 	case strings.HasPrefix(o.Refused, WhyError):
 		return "error"
