@@ -261,11 +261,8 @@ func (lk *lock) acquireWithRetry(
 		}
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
-		if ctx.Err() != nil {
-			return err
-		}
 		// The retries may take a while: show the call as a waiter in Leases.
-		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) {
+		if w == nil && params.mayWait && f.Retry && ctx.Err() == nil && !errors.Is(err, dispatch.ErrNoReply) {
 			a.WaitStart()
 			w = ws.trackClaim(claim, *params)
 		}

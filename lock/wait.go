@@ -128,12 +128,7 @@ func (ws *waitQueues) wait(
 		case err == nil:
 			ws.refused(w, &attempt, v)
 		case ctx.Err() != nil:
-			early := leftEarly(ctx, err) // not under the mutex: see turnOf
 			ws.mu.Lock()
-			if !early {
-				w.failed = err
-				w.q.failures.note(err)
-			}
 			w.q.headStopped(&attempt)
 			ws.mu.Unlock()
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
