@@ -4,11 +4,18 @@
 //	lockdog -h
 package main
 
-import "os"
+import (
+	"os"
+	"syscall"
+)
 
 func main() {
 	if guard() {
 		return
 	}
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if code == exitSignal+int(syscall.SIGINT) {
+		endByInterrupt()
+	}
+	os.Exit(code)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +51,15 @@ func lockdog(t *testing.T, address string, env []string, args ...string) result 
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("lockdog %s: %v", strings.Join(args, " "), err)
 	}
-	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return result{codeOf(cmd.ProcessState), stdout.String(), stderr.String()}
+}
+
+// codeOf is the exit code as a shell has it.
+func codeOf(s *os.ProcessState) int {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return s.ExitCode()
 }
 
 // program is the program, not started yet, in a directory of its own.
@@ -69,6 +78,7 @@ func program(ctx context.Context, t *testing.T, address string, env []string, ar
 	}, env...)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without the terminal that the tests may be run at
 	return cmd, stdout, stderr
 }
 

@@ -22,3 +22,5 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func guard() bool { return false }
+
+func endByInterrupt() {}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -106,7 +107,7 @@ func (s *starting) end(t *testing.T) result {
 	case <-time.After(2 * patience):
 		t.Fatal("the program didn't end")
 	}
-	return result{s.ProcessState.ExitCode(), s.stdout.String(), s.stderr.String()}
+	return result{codeOf(s.ProcessState), s.stdout.String(), s.stderr.String()}
 }
 
 // makes waits until the command has made a file in its directory.
@@ -511,7 +512,11 @@ func TestRunWithFullStderr(t *testing.T) {
 // startWork starts a command that fails with code 99 if another of its kind runs: the kernel gives a file's lock back when all that have it are dead.
 func startWork(t *testing.T, address, dir, flags, script string) *starting {
 	t.Helper()
-	return start(t, address, append(strings.Fields("run "+flags+" -- flock -n -E 99 "+dir+"/one sh -c"), "touch runs; "+script)...)
+	return start(t, address, work(dir, flags, script)...)
+}
+
+func work(dir, flags, script string) []string {
+	return append(strings.Fields("run "+flags+" -- flock -n -E 99 "+dir+"/one sh -c"), "touch runs; "+script)
 }
 
 // startSecond starts a second one, which waits for the first one's lock.
@@ -524,19 +529,26 @@ func startSecond(t *testing.T, address, dir string) *starting {
 // of its own.
 const scattered = "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &); timeout 600 sh -c 'sleep 600; true'"
 
+const atATerminal = ", at a terminal"
+
 // Whatever ends or stops the program, the command has ended before another can have the lock.
 func TestRunNeverTwoAtWork(t *testing.T) {
 	t.Parallel()
+	killed := func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGKILL) }
+	pause := func(t *testing.T, s *starting, server *redistest.Server) {
+		server.Pause(t)
+		s.end(t) // it needs no Redis for that
+		server.Resume(t)
+	}
+	noRenewal := func(t *testing.T, s *starting) { s.end(t).want(t, exitLost, "", "no renewal") }
 	for _, test := range []struct {
 		name    string
 		command string
 		fault   func(t *testing.T, s *starting, server *redistest.Server)
 		after   func(t *testing.T, s *starting) // what becomes of it
 	}{
-		{
-			"killed", scattered, func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGKILL) },
-			func(t *testing.T, s *starting) { s.end(t) },
-		},
+		{"killed", scattered, killed, func(t *testing.T, s *starting) { s.end(t) }},
+		{"killed" + atATerminal, scattered, killed, func(t *testing.T, s *starting) { s.end(t) }},
 		{
 			"stopped", scattered, func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGSTOP) },
 			func(t *testing.T, s *starting) {
@@ -552,20 +564,24 @@ func TestRunNeverTwoAtWork(t *testing.T) {
 				s.end(t).want(t, exitLost, "", "lost")
 			},
 		},
-		{
-			"Redis stands still", scattered, func(t *testing.T, s *starting, server *redistest.Server) {
-				server.Pause(t)
-				s.end(t) // it needs no Redis for that
-				server.Resume(t)
-			},
-			func(t *testing.T, s *starting) { s.end(t).want(t, exitLost, "", "no renewal") },
-		},
+		{"Redis stands still", scattered, pause, noRenewal},
+		{"Redis stands still" + atATerminal, scattered, pause, noRenewal},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			dir := t.TempDir()
-			first := startWork(t, server.Addr(), dir, "job --lease 15s", test.command)
+			args := work(dir, "job --lease 15s", test.command)
+			terminal := strings.HasSuffix(test.name, atATerminal)
+			if terminal {
+				args = slices.Insert(args, slices.Index(args, "--")+1, "nohup") // the kernel sends SIGHUP when lockdog, the session's leader, dies
+			}
+			cmd, stdout, stderr := program(t.Context(), t, server.Addr(), nil, args...)
+			if terminal {
+				giveTerminal(t, cmd)
+			}
+			first := begin(t, cmd)
+			first.stdout, first.stderr = stdout, stderr
 			first.makes(t, "runs")
 			second := startSecond(t, server.Addr(), dir)
 			test.fault(t, first, server)

@@ -375,8 +375,7 @@ func (r *running) start(ctx context.Context, command []string) error {
 		}
 	}
 	var err error
-	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit(),
-		func() bool { return r.lease.Context().Err() == nil })
+	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit())
 	return err
 }
 
@@ -479,6 +478,17 @@ func (r *running) end(cause error) error {
 	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err),
 		max(time.Until(until), 0).Round(time.Millisecond))
 	return &exitError{code: code, err: err, said: true}
+}
+
+// endByInterrupt ends this program by SIGINT: after Ctrl-C, a shell ends its script only if its command ended so. It
+// does nothing if SIGINT was ignored when the program started.
+func endByInterrupt() {
+	if !slices.Contains(endings, os.Interrupt) {
+		return
+	}
+	signal.Reset(syscall.SIGINT)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	time.Sleep(time.Second) // another thread may get it
 }
 
 // guard runs the guard, the parent of the command, if run has started this process as one. Otherwise it returns false.

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 
@@ -120,6 +122,17 @@ func (term *console) types(t *testing.T, keys string) {
 	}
 }
 
+// giveTerminal has a command start at a terminal, which is its stdin, but not its stdout and stderr.
+func giveTerminal(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	terminal, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = tty.Close(), terminal.Close() })
+	cmd.Stdin, cmd.SysProcAttr = tty, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+}
+
 // The command reads from the terminal, and Ctrl-C is for it.
 func TestRunAtTerminal(t *testing.T) {
 	t.Parallel()
@@ -165,6 +178,83 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 	term.shows(t, "code 76")
 }
 
+// A signal reaches the command once, whether the terminal or the shell sends it to all that run together, or somebody to lockdog alone. An interactive
+// shell as the command has a process group of its own, as here a session.
+func TestRunSignaledOnceAtTerminal(t *testing.T) {
+	t.Parallel()
+	const count = `trap 'n=$((n+1)); echo got $n' INT; trap 'exit 7' TERM; echo begun; while :; do sleep 0.05; done`
+	for name, command := range map[string][]string{
+		"together":              {"bash", "-c", count},
+		"a process group apart": {"setsid", "bash", "-c", count},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			cmd, _, _ := program(t.Context(), t, server.Addr(), nil, append([]string{"run", "job", "--"}, command...)...)
+			term := atTerminal(t, cmd)
+			term.shows(t, "begun")
+			for i, interrupt := range []func(){
+				func() { term.types(t, "\x03") },
+				func() { _ = syscall.Kill(cmd.Process.Pid, syscall.SIGINT) },
+				func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) },
+				func() { _ = syscall.Kill(cmd.Process.Pid, syscall.SIGINT) },
+			} {
+				interrupt()
+				term.shows(t, fmt.Sprint("got ", i+1))
+				time.Sleep(1200 * time.Millisecond) // the guard takes what comes within a second for the same signal
+			}
+			_ = syscall.Kill(cmd.Process.Pid, syscall.SIGTERM)
+			term.ends(t)
+			if code := codeOf(cmd.ProcessState); code != 7 || strings.Contains(term.all(), "got 5") {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// At a terminal a command under a lock is as good a part of a script or a pipeline as it is without.
+func TestRunInScriptAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	term, self := shellAtTerminal(t, server.Addr())
+	run := self + " run job -- sh -c "
+
+	// It may ask at the terminal although its input is a pipe, as ssh does for a password.
+	term.types(t, "echo data | "+run+"'read data; echo pass\"\"word:; read word < /dev/tty; echo $data and $word'\n")
+	term.shows(t, "\r\npassword:")
+	term.types(t, "secret\n")
+	term.shows(t, "\r\ndata and secret")
+
+	// So may the end of the pipeline, as less does.
+	term.types(t, run+"'echo page' | sh -c 'read page; echo $page, mo\"\"re?; read word < /dev/tty; echo then $word'\n")
+	term.shows(t, "\r\npage, more?")
+	term.types(t, "next\n")
+	term.shows(t, "\r\nthen next")
+
+	// Ctrl-C ends the script around it, too.
+	term.types(t, `bash -c "`+run+`'echo wor\"\"king; exec sleep 600'; echo goes on"`+"\n")
+	term.shows(t, "\r\nworking")
+	term.types(t, "\x03")
+	term.showsLater(t, 1, "^C", "ready> ")
+	term.types(t, "echo code $?\n")
+	term.shows(t, "\r\ncode 130")
+	if strings.Contains(term.all(), "\r\ngoes on") {
+		t.Error("the script went on")
+	}
+
+	// The loss of the lock ends all that it has started, and nothing else.
+	dir := t.TempDir()
+	term.types(t, "sleep 600 & bash -c 'cd "+dir+`; sleep 600 & echo $! > other; `+self+
+		` run job -- sh -c "trap \"\" TERM; sleep 600 & echo \$! > child; touch begun; wait; sleep 600" | cat; echo code ${PIPESTATUS[0]}; kill -0 $(cat other) && echo the other li""ves; kill $(cat other)'`+"\n")
+	until(t, "it runs", func() bool { return exists(dir + "/begun") })
+	server.Client(t).Del(t.Context(), "job")
+	term.shows(t, "\r\ncode 76")
+	term.shows(t, "\r\nthe other lives")
+	term.types(t, "kill -0 $(cat "+dir+"/child) || echo the child is de\"\"ad; kill %1; echo code $?\n")
+	term.shows(t, "\r\nthe child is dead")
+	term.shows(t, "\r\ncode 0")
+}
+
 // askedToUnlock has unlock ask at a terminal whether the holder is to lose the lock.
 func askedToUnlock(t *testing.T, server *redistest.Server) (holder *lock.Lease, term *console) {
 	t.Helper()
@@ -203,7 +293,7 @@ func TestUnlock_Interrupted(t *testing.T) {
 	l, term := askedToUnlock(t, redistest.Start(t))
 	term.types(t, "\x03")
 	term.ends(t)
-	if code := term.cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
+	if code := codeOf(term.cmd.ProcessState); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
 		t.Errorf("exit code %d; the holder: %v", code, l.Err())
 	}
 }

@@ -127,7 +127,7 @@ func (w *watched) signal() {
 func (w *watched) ends() {
 	w.t.Helper()
 	_ = w.cmd.Wait()
-	if code := w.cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || w.stderr.Len() > 0 {
+	if code := codeOf(w.cmd.ProcessState); code != exitSignal+int(syscall.SIGINT) || w.stderr.Len() > 0 {
 		w.t.Errorf("exit code %d; stderr: %s", code, w.stderr)
 	}
 }
@@ -341,7 +341,7 @@ func TestWatch_Terminal(t *testing.T) {
 			if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
 			}
-			if code := cmd.ProcessState.ExitCode(); code != end.code || stderr.Len() > 0 {
+			if code := codeOf(cmd.ProcessState); code != end.code || stderr.Len() > 0 {
 				t.Errorf("exit code %d, want %d; stderr: %s", code, end.code, stderr)
 			}
 			after, err := term.GetState(int(tty.Fd()))

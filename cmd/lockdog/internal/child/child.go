@@ -6,11 +6,14 @@
 //	lockdog ──▶ guard ──▶ command ──▶ what it starts, in any process group or session
 //	   ▲──────────▲ a socket: limits and signals to the guard, what happens to the command to lockdog
 //
-// Each of the three has its own process group, in one session. So a signal that the terminal or a shell sends to one of
-// them doesn't reach the others. The guard gets the first limit before it starts the command. It doesn't start the
-// command if that limit is over. At the limit it kills the command and everything that the command has started,
-// whatever happens to lockdog, unless the command has ended by itself before. A limit that has been reached can't be
-// moved, and there is no grace after it.
+// The guard gets the first limit before it starts the command. It doesn't start the command if that limit is over. At
+// the limit it kills the command and everything that the command has started, whatever happens to lockdog, unless the
+// command has ended by itself before. A limit that has been reached can't be moved, and there is no grace after it.
+//
+// At a terminal, all three are in one process group, as without lockdog: the command may read from the terminal, and
+// Ctrl-C and Ctrl-Z reach it, and the script or the pipeline around lockdog. A signal that lockdog alone gets is passed
+// on by the guard, which knows the difference: it hasn't got the signal. Without a terminal each of the three has its
+// own process group, so that a signal to the group of one doesn't reach the others.
 //
 // On Linux the guard adopts the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog those of the guard. So
 // everything that the command has started is a descendant of one of the two, even if it has left the process group or
@@ -33,7 +36,9 @@
 //
 // On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So what has left
 // the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are killed, nobody
-// does.
+// does. There the command has its own process group at a terminal, too, in a session of its own: it may read from the
+// terminal as its stdin, but can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc
+// doesn't list children.
 package child
 
 import (
@@ -41,7 +46,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,7 +56,6 @@ import (
 )
 
 const (
-	stopWithin = time.Second            // maximum time until a process that gets SIGTSTP has stopped
 	helpAfter  = 500 * time.Millisecond // from killAt until End kills the guard, if something that must end is left
 	goneWithin = time.Second            // after helpAfter, until Close says that what is left can't be killed
 	leftWithin = 10 * time.Second       // the same if End wasn't called: as a rule, only the guard is left
@@ -69,10 +72,8 @@ var ErrTooLate = errors.New("the time that it had was over before it began")
 
 // Child is a command that runs below a guard.
 type Child struct {
-	pid      int       // of the command, and its process group
-	terminal *terminal // nil: the command isn't put into the foreground of one
-	resumed  func() bool
-	guard    *exec.Cmd
+	pid   int // of the command
+	guard *exec.Cmd
 	// others are the descendants that this process had before it started the guard. They come from a script that
 	// started them, and then this program with exec.
 	others   map[int]bool
@@ -88,21 +89,14 @@ type Child struct {
 	killAt time.Time // if ending
 }
 
-// Start starts a command. If stdin is a terminal and this process is in its foreground, the command is put into the
-// foreground: it reads from the terminal, and Ctrl-C and Ctrl-Z reach only it. If the terminal stops the command
-// (Ctrl-Z), this process stops too. When this process continues, resumed reports whether the command may continue.
-//
-// title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
+// Start starts a command. title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
 // error is ErrTooLate, or one of starting the guard or the command.
-func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Child, error) {
+func Start(cmd *exec.Cmd, title string, limit Limit) (*Child, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
 	adoptOrphans()
-	c := &Child{
-		terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, others: make(map[int]bool),
-		done: make(chan struct{}), gone: make(chan struct{}),
-	}
+	c := &Child{others: make(map[int]bool), done: make(chan struct{}), gone: make(chan struct{})}
 	for _, pid := range descendants(nil) {
 		c.others[pid] = true
 	}
@@ -115,7 +109,6 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 	if err != nil || first.What != eventStarted {
 		<-dead
 		c.link.close()
-		c.terminal.takeBack(c.pid)
 		switch {
 		case err != nil:
 			c.killOrphans() // the command may have been started
@@ -142,11 +135,11 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 	}
 	defer func() { _ = unix.Close(theirs) }()
 	order := guardOrder{
-		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), foreground: c.terminal != nil, path: cmd.Path,
+		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), group: groupOfCommand(), path: cmd.Path,
 	}
 	c.link, c.guard = ours, &exec.Cmd{
 		Path: self, Args: append([]string{title}, cmd.Args...), Env: append(cmd.Environ(), order.env()),
-		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: order.group != groupShared},
 	}
 	if err := c.guard.Start(); err != nil {
 		ours.close()
@@ -179,10 +172,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 		if err != nil {
 			break
 		}
-		switch m.What {
-		case eventStopped:
-			c.stopToo(syscall.Signal(m.A))
-		case eventEnded:
+		if m.What == eventEnded {
 			ended, c.asked = true, m.B != 0
 			c.end(syscall.WaitStatus(m.A))
 		}
@@ -207,36 +197,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 
 func (c *Child) end(status syscall.WaitStatus) {
 	c.status = status
-	c.terminal.takeBack(c.pid)
 	close(c.done)
-}
-
-// stopToo stops this process, with its process group, after the command was stopped at the terminal, so that the shell
-// is in the foreground. When this process continues, it continues the command if c.resumed returns true. It does
-// nothing without a terminal, or after a stop by SIGSTOP, which doesn't come from the terminal.
-func (c *Child) stopToo(sig syscall.Signal) {
-	if c.terminal == nil || sig == syscall.SIGSTOP {
-		return
-	}
-	c.terminal.takeBack(c.pid)
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, syscall.SIGCONT)
-	_ = syscall.Kill(0, syscall.SIGTSTP) // another thread may get it, after this call has returned
-	select {
-	case <-continued:
-	// Either the kernel didn't stop us, because nobody could continue us (an orphaned process group), or we have been
-	// continued after stopWithin.
-	case <-time.After(stopWithin):
-	}
-	signal.Stop(continued)
-	if !c.resumed() {
-		return // the caller ends the command
-	}
-	// After bg the shell stays in the foreground; after fg it has put us there before continuing us.
-	if c.terminal.front() == c.terminal.own {
-		c.terminal.give(c.pid)
-	}
-	c.Signal(syscall.SIGCONT)
 }
 
 // Done is closed when the command has ended.
@@ -258,7 +219,8 @@ func (c *Child) Orphaned() bool { return c.orphaned }
 // if End hasn't been called, call it: then Close waits for those processes too.
 func (c *Child) Asked() bool { return c.asked }
 
-// Signal sends a signal to the command and its process group, unless the command has ended.
+// Signal passes a signal that this process has got to the command and its process group, unless the command has ended,
+// or got the signal itself, as a member of our process group.
 func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }
 
 // Extend moves the limit, unless it was reached, or the command was asked to end.
@@ -348,14 +310,38 @@ func CannotRun(err error) int {
 
 // guardOrder is what a guard gets in its environment.
 type guardOrder struct {
-	fd         int   // of its end of the socket
-	ask, kill  int64 // the first limit, by clock
-	foreground bool  // put the command into the terminal's foreground
-	path       string
+	fd        int   // of its end of the socket
+	ask, kill int64 // the first limit, by clock
+	group     group
+	path      string
+}
+
+// group is which process group a command gets.
+type group int
+
+const (
+	groupOwn     group = iota // its own
+	groupShared               // that of lockdog and the guard
+	groupSession              // its own, in its own session
+)
+
+// groupOfCommand returns which process group a command gets from this process.
+func groupOfCommand() group {
+	// Only a session with a terminal can open this.
+	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return groupOwn
+	}
+	_ = unix.Close(fd)
+	// The group can't be killed, as we and others are in it. So what must be killed has to be found.
+	if listsDescendants() {
+		return groupShared
+	}
+	return groupSession
 }
 
 func (o *guardOrder) env() string {
-	return fmt.Sprintf("%s=%d %d %d %t %s", guardEnv, o.fd, o.ask, o.kill, o.foreground, o.path)
+	return fmt.Sprintf("%s=%d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.path)
 }
 
 func parseGuardOrder(text string) (o guardOrder, err error) {
@@ -364,6 +350,6 @@ func parseGuardOrder(text string) (o guardOrder, err error) {
 		return o, strconv.ErrSyntax
 	}
 	o.path = words[4]
-	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.foreground)
+	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group)
 	return o, err
 }

@@ -21,6 +21,9 @@ const guardEnv = "LOCKDOG_GUARD"
 const (
 	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
 	slack = 100 * time.Millisecond
+	// A signal that lockdog has got was sent to the whole process group if the guard gets it in this time, or has got it
+	// within the last second.
+	getsWithin, gotWithin = 250 * time.Millisecond, time.Second
 	// killPause is the time between two kills: a process that is left may have started another one.
 	killPause = 5 * time.Millisecond
 
@@ -45,32 +48,42 @@ func Guard() bool {
 	// long as the guard.
 	runtime.LockOSThread()
 	keepName()
-	stay()
+	g := &guarding{
+		link: openLink(o.fd), askAt: o.ask + int64(slack), killAt: o.kill, grace: o.kill - o.ask,
+		shared: o.group == groupShared, signals: stay(),
+		got: make(map[syscall.Signal]int64), passAt: make(map[syscall.Signal]int64),
+	}
 	adoptOrphans()
-	g := &guarding{link: openLink(o.fd), askAt: o.ask + int64(slack), killAt: o.kill, grace: o.kill - o.ask}
 	if g.start(&o) {
 		g.run()
 	}
 	return true
 }
 
-// stay makes the guard survive the usual signals that end or stop a process: it must end after the command. Notify,
-// unlike Ignore, isn't inherited by the command.
-func stay() {
+// stay makes the guard survive the usual signals that end or stop a process: it must end after the command. It returns
+// those that come. Notify, unlike Ignore, isn't inherited by the command.
+func stay() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
 	for _, sig := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 	} {
 		if !signal.Ignored(sig) {
-			signal.Notify(make(chan os.Signal, 1), sig)
+			signal.Notify(signals, sig)
 		}
 	}
+	return signals
 }
 
 // guarding is the state of a guard. Its times are those of clock, in ns.
 type guarding struct {
-	link  *link
-	group int // process id of the command, and its process group
+	link    *link
+	command int  // its process id, and that of its process group, unless shared
+	shared  bool // lockdog, this process and the command were started in one process group
+
+	signals <-chan os.Signal
+	got     map[syscall.Signal]int64 // when each signal came the last time
+	passAt  map[syscall.Signal]int64 // when signals are passed on to the command, unless they come until then
 
 	askAt  int64
 	killAt int64
@@ -89,7 +102,7 @@ func (g *guarding) start(o *guardOrder) bool {
 		return false
 	}
 	attr := diesWithParent()
-	attr.Setpgid, attr.Foreground = true, o.foreground // Ctty is 0, which is stdin
+	attr.Setpgid, attr.Setsid = o.group == groupOwn, o.group == groupSession
 	// Otherwise the command inherits it.
 	_ = os.Unsetenv(guardEnv)
 	p, err := os.StartProcess(o.path, os.Args[1:], &os.ProcAttr{
@@ -101,24 +114,24 @@ func (g *guarding) start(o *guardOrder) bool {
 		g.link.write(message{eventFailed, int64(errno), 0})
 		return false
 	}
-	g.group = p.Pid
+	g.command = p.Pid
 	_ = p.Release() // reap waits for it, as for its orphans
-	g.link.write(message{eventStarted, int64(g.group), 0})
+	g.link.write(message{eventStarted, int64(g.command), 0})
 	return true
 }
 
-// ending says that a child has ended or was stopped.
+// ending says that a child has ended.
 type ending struct {
 	pid    int
 	status syscall.WaitStatus
 }
 
-// reap reports each end and stop of a child, until there is no child.
+// reap reports each end of a child, until there is no child.
 func reap(ends chan<- ending) {
 	defer close(ends)
 	for {
 		var status syscall.WaitStatus
-		switch pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil); {
+		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return
@@ -159,6 +172,10 @@ func (g *guarding) run() {
 			} else {
 				g.note(e)
 			}
+		case came := <-g.signals:
+			sig := came.(syscall.Signal) // the only kind of os.Signal
+			g.got[sig] = clock()
+			delete(g.passAt, sig)
 		case <-wait.C:
 		}
 		wait.Stop()
@@ -176,7 +193,7 @@ func (g *guarding) over() bool {
 	case adopts:
 		return g.none
 	default:
-		return syscall.Kill(-g.group, 0) != nil
+		return syscall.Kill(-g.command, 0) != nil
 	}
 }
 
@@ -188,6 +205,9 @@ func (g *guarding) next() time.Duration {
 	}
 	if g.ended && !g.asked {
 		return lookAtClock
+	}
+	for _, pass := range g.passAt {
+		at = min(at, pass)
 	}
 	return min(max(time.Duration(at-clock()), least), lookAtClock)
 }
@@ -202,13 +222,44 @@ func (g *guarding) obey(o message) {
 		g.killAt = min(g.killAt, o.A)
 		g.ask()
 	case orderSignal:
-		if !g.ended {
-			sig := syscall.Signal(o.A)
-			_ = syscall.Kill(-g.group, sig)
-			if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
-				_ = syscall.Kill(-g.group, syscall.SIGCONT) // a stopped command gets the signal when it continues
-			}
-		}
+		g.pass(syscall.Signal(o.A))
+	}
+}
+
+// pass passes a signal that lockdog has got to the command and its process group. If that is lockdog's group, it waits
+// for whether they get it anyway: the terminal or a shell may have sent it to the group.
+func (g *guarding) pass(sig syscall.Signal) {
+	switch now := clock(); {
+	case !g.together():
+		g.passNow(sig)
+	case now-g.got[sig] >= int64(gotWithin):
+		g.passAt[sig] = now + int64(getsWithin)
+	}
+}
+
+// together reports whether the command is in our process group. A shell at a terminal leaves it.
+func (g *guarding) together() bool {
+	group, err := unix.Getpgid(g.command)
+	return g.shared && err == nil && group == unix.Getpgrp()
+}
+
+func (g *guarding) passNow(sig syscall.Signal) {
+	if g.ended {
+		return
+	}
+	g.signalGroup(sig)
+	if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
+		g.signalGroup(syscall.SIGCONT) // a stopped command gets the signal when it continues
+	}
+}
+
+// signalGroup sends a signal to the command and its process group, but not to lockdog or this process.
+func (g *guarding) signalGroup(sig syscall.Signal) {
+	if g.together() {
+		own := unix.Getpgrp()
+		g.signalIf(func(group int) bool { return group == own }, sig)
+	} else if group, err := unix.Getpgid(g.command); err == nil {
+		_ = syscall.Kill(-group, sig)
 	}
 }
 
@@ -223,27 +274,30 @@ func (g *guarding) abandon() {
 }
 
 func (g *guarding) note(e ending) {
-	switch {
-	case e.pid != g.group:
-	case e.status.Stopped():
-		g.link.write(message{eventStopped, int64(e.status.StopSignal()), 0})
-	default:
-		g.ended = true
-		var asked int64
-		if g.asked {
-			asked = 1
-		}
-		g.link.write(message{eventEnded, int64(e.status), asked})
+	if e.pid != g.command {
+		return
 	}
+	g.ended = true
+	var asked int64
+	if g.asked {
+		asked = 1
+	}
+	g.link.write(message{eventEnded, int64(e.status), asked})
 }
 
-// act asks the command to end, or kills it, if that is due. The same goes for what the command has started. It does
-// nothing if the command has ended without being asked.
+// act passes signals on, asks the command to end, or kills it, if that is due. The same goes for what the command has
+// started. It does nothing if the command has ended without being asked.
 func (g *guarding) act() {
 	if g.ended && !g.asked {
 		return
 	}
 	now := clock()
+	for sig, at := range g.passAt {
+		if at <= now {
+			delete(g.passAt, sig)
+			g.passNow(sig)
+		}
+	}
 	if g.killAt <= now {
 		g.asked = true
 		g.signal(syscall.SIGKILL)
@@ -263,9 +317,18 @@ func (g *guarding) ask() {
 
 // signal sends a signal to the command's process group, and to descendants that have left it.
 func (g *guarding) signal(sig syscall.Signal) {
-	_ = syscall.Kill(-g.group, sig)
+	if g.shared {
+		g.signalIf(func(int) bool { return true }, sig)
+		return
+	}
+	_ = syscall.Kill(-g.command, sig)
+	g.signalIf(func(group int) bool { return group != g.command }, sig)
+}
+
+// signalIf sends a signal to each descendant whose process group is meant.
+func (g *guarding) signalIf(meant func(group int) bool, sig syscall.Signal) {
 	for _, pid := range descendants(nil) {
-		if group, err := unix.Getpgid(pid); err == nil && group != g.group {
+		if group, err := unix.Getpgid(pid); err == nil && meant(group) {
 			_ = syscall.Kill(pid, sig)
 		}
 	}

@@ -20,11 +20,10 @@ type message struct {
 const (
 	orderExtend  byte = iota + 1 // ask the command to end at A, kill it at B
 	orderEnd                     // ask the command to end now, kill it at A
-	orderSignal                  // send the command the signal A
+	orderSignal                  // pass the signal A to the command
 	eventStarted                 // the command was started, with the process id A
 	eventTooLate                 // the command wasn't started: the limit was over
 	eventFailed                  // the command wasn't started, because of the error number A
-	eventStopped                 // the command was stopped by the signal A
 	eventEnded                   // the command has ended with the wait status A; B is 1 if it was asked to
 )
 

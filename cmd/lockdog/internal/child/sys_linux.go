@@ -34,13 +34,23 @@ func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeaths
 
 const clockID = unix.CLOCK_BOOTTIME // continues while the machine sleeps
 
-// descendants returns the descendants of this process, except the given ones and their descendants. It returns none if
-// /proc isn't that of our PID namespace, or the kernel lists no children there (CONFIG_PROC_CHILDREN).
+// listsDescendants reports whether descendants finds any: /proc is that of our PID namespace, and the kernel lists
+// children there (CONFIG_PROC_CHILDREN).
+func listsDescendants() bool {
+	self, err := os.Readlink("/proc/self")
+	if err != nil || self != strconv.Itoa(os.Getpid()) {
+		return false
+	}
+	_, err = os.Stat("/proc/thread-self/children")
+	return err == nil
+}
+
+// descendants returns the descendants of this process, except the given ones and their descendants.
 func descendants(without map[int]bool) (all []int) {
-	self := os.Getpid()
-	if is, err := os.Readlink("/proc/self"); err != nil || is != strconv.Itoa(self) {
+	if !listsDescendants() {
 		return nil
 	}
+	self := os.Getpid()
 	for queue := []int{self}; len(queue) > 0; queue = queue[1:] {
 		// After an error there are no threads: the process has ended, and its children have another parent.
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", queue[0]))

@@ -19,6 +19,8 @@ func adoptOrphans() {}
 
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
+func listsDescendants() bool { return false }
+
 func descendants(map[int]bool) []int { return nil }
 
 const clockID = unix.CLOCK_MONOTONIC
