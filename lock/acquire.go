@@ -94,7 +94,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 			params.writer = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
 			return nil, errUpgrade
-		case !lk.joins(outer):
+		case !lk.mayJoin(outer):
 			return nil, errReentry
 		default:
 			if joined := outer.join(ctx, lk); joined != nil {

@@ -30,9 +30,9 @@ func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// releaseAgainAfter schedules a release of the claim's lock after a pause. The release gives the lock back if it was
-// granted to the claim in the meantime. If the lock is free then, the release wakes all waiters.
-func (cl *claim) releaseAgainAfter(pause time.Duration) {
+// giveBackAfter schedules a release of the claim's lock after a pause: the lock may be granted to the claim in the
+// meantime. If the lock is free then, the release wakes all waiters.
+func (cl *claim) giveBackAfter(pause time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
 }
 

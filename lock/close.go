@@ -143,7 +143,7 @@ func (c *Client) awaitReleases(ctx context.Context) {
 // unreleased returns how many locks are held, and the names of the first three.
 func (c *Client) unreleased() (n int, names string) {
 	c.grants.each(func(g *grant) {
-		if g.ended() != nil { // lost, and still to be reported
+		if g.whyEnded() != nil { // lost, and still to be reported
 			return
 		}
 		switch n++; {

@@ -72,7 +72,7 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 			c = w.quorum.info()
 			all[c.ID] = c
 		}
-		*info = c.Members[w.node]
+		*info = c.Members[w.nodeIndex]
 		info.Composite = c
 		return
 	}
@@ -141,7 +141,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 			continue
 		}
 		*info, _ = g.info()
-		if err := g.ended(); err != nil {
+		if err := g.whyEnded(); err != nil {
 			info.State, info.LastError, info.FailingSince, info.NextRenewal = StateAbsent, err, time.Time{}, time.Time{}
 			if errors.Is(err, ErrLost) {
 				info.State = StateLost
@@ -249,7 +249,7 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	if cl.absent == nil {
 		cl.absent = make([]failureStreak, len(cl.locks))
 	}
-	cl.absent[v.node].note(err)
+	cl.absent[v.nodeIndex].note(err)
 }
 
 // endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended.

@@ -191,8 +191,8 @@ func (g *grant) reportEnd(end ending) {
 	g.unwatchKey()
 }
 
-// ended returns how the grant has ended, nil while it lives.
-func (g *grant) ended() error {
+// whyEnded returns how the grant has ended, nil while it lives.
+func (g *grant) whyEnded() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.endErr()
@@ -245,7 +245,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
 		g.lose(cause, nil, nil)
 		g.reportLoss()
-		return g.ended()
+		return g.whyEnded()
 	default:
 		rel.End(telemetry.ReleaseReleased, f.unconfirmed, nil)
 		g.finish(ErrReleased)

@@ -280,7 +280,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 
 	if !g.client().renewer.Remove(&g.wd) { // the watchdog has found a loss before
 		g.loseIfExpired()
-		err := g.ended()
+		err := g.whyEnded()
 		g.skipTakeoverDelay(err)
 		return false, err
 	}

@@ -25,7 +25,7 @@ func (g *grant) Alarm(now time.Time) (next time.Time, tell func()) {
 	if warn {
 		canceled := report
 		report = func() {
-			if g.ended() == nil {
+			if g.whyEnded() == nil {
 				g.warn(held)
 			}
 			if canceled != nil {

@@ -10,10 +10,10 @@ import (
 
 // latchKind is Redisson's RCountDownLatch. Its acquire only waits: it leaves nothing in Redis.
 var latchKind = &kind{
-	name:             "latch",
-	acquire:          script.LatchWait,
-	channel:          script.LatchChannel,
-	wakesNextOnGrant: true, grantsAllWaiters: true, leaseless: true,
+	name:    "latch",
+	acquire: script.LatchWait,
+	channel: script.LatchChannel,
+	shared:  true, grantsAllWaiters: true, leaseless: true,
 	number: "latch's count", refusal: "is not open yet",
 }
 

@@ -276,9 +276,9 @@ func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
 	}
 }
 
-// joins reports whether lk may join a grant: lk needs WithReentrancy, and only a reader joins the grant of a reader.
-func (lk *lock) joins(g *grant) bool {
-	return lk.cfg.reentrant && (!g.lock.kind.wakesNextOnGrant || g.lock.kind == lk.kind)
+// mayJoin reports whether lk may join a grant: lk needs WithReentrancy, and only a reader joins the grant of a reader.
+func (lk *lock) mayJoin(g *grant) bool {
+	return lk.cfg.reentrant && (!g.lock.kind.shared || g.lock.kind == lk.kind)
 }
 
 // leaseContext is Lease.Context. Its Err doesn't depend on timers, which fire late in a process that was stopped or

@@ -38,7 +38,7 @@ func (g *grant) watchKey() {
 		return
 	}
 	t.Watch(tracking.Key{Name: g.lock.renewedKey(), Sorted: g.lock.kind.holding == script.HoldsPermit}, g)
-	if g.ended() != nil { // unwatchKey may have been called before Watch
+	if g.whyEnded() != nil { // unwatchKey may have been called before Watch
 		g.unwatchKey()
 	}
 }

@@ -18,9 +18,9 @@ import (
 // vote is the answer of one node, or the error in its place.
 type vote struct {
 	acquireReply
-	node  int
-	claim *claim // nil: its client is closed
-	err   error
+	nodeIndex int
+	claim     *claim // nil: its client is closed
+	err       error
 }
 
 // pollResult is the result of a poll without a lease.
@@ -104,7 +104,7 @@ func (t *quorumTry) awaits() bool {
 // ask asks one node for the lock, and sends its vote. If the node hangs, attempt returns after nodeTimeout; the call
 // goes on, and what it is granted later is given back by claim.Abandoned.
 func (t *quorumTry) ask(i int) {
-	v := vote{node: i}
+	v := vote{nodeIndex: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
 	if !lk.c.gate.enter() { // closeVote calls gate.leave
 		v.err = ErrClosed
@@ -143,8 +143,8 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 
 // receive notes a vote. It adds the vote to in and, if the node granted the lock, to granted.
 func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
-	t.pending[v.node] = false
-	s, now := &t.nodes[v.node], time.Now()
+	t.pending[v.nodeIndex] = false
+	s, now := &t.nodes[v.nodeIndex], time.Now()
 	s.failures.note(v.err)
 	switch {
 	case v.Granted:
@@ -185,7 +185,7 @@ func (t *quorumTry) release(granted []vote) {
 			continue
 		}
 		all.Go(func() {
-			ctx, cancel := t.limited(v.node)
+			ctx, cancel := t.limited(v.nodeIndex)
 			defer cancel()
 			v.claim.undoWithin(ctx, nodeTimeout(t.m.cfg.lease))
 		})
@@ -222,11 +222,11 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	if len(cl.all()) < need {
 		releaseUnused(t.ctx, &cl.handle)
 		for _, v := range granted { // startGrant has ended most of their acquires, and another poll may follow
-			t.acquires[v.node].Fail(telemetry.AcquireCanceled, ErrClosed)
-			t.startNodeAcquire(v.node)
+			t.acquires[v.nodeIndex].Fail(telemetry.AcquireCanceled, ErrClosed)
+			t.startNodeAcquire(v.nodeIndex)
 		}
 		for i, v := range in {
-			if v.Granted && t.m.locks[v.node].c.isClosing() {
+			if v.Granted && t.m.locks[v.nodeIndex].c.isClosing() {
 				in[i].err = ErrClosed
 			}
 		}
@@ -247,16 +247,16 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 // admit makes a vote a member of the lease, or releases what it granted if the lease no longer lives. It reports false
 // if the node's client is closing.
 func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
-	lk := &t.m.locks[v.node]
+	lk := &t.m.locks[v.nodeIndex]
 	granted := v.acquireReply
 	granted.Token = token
-	g := lk.startGrant(t.ctx, &t.acquires[v.node], v.claim, &granted)
+	g := lk.startGrant(t.ctx, &t.acquires[v.nodeIndex], v.claim, &granted)
 	switch {
 	case g == nil:
 		v.claim.cleanUp()
 		return false
 	case !cl.add(g, &g.first):
-		ctx, cancel := t.limited(v.node)
+		ctx, cancel := t.limited(v.nodeIndex)
 		_ = g.first.Release(ctx) // the lease was canceled, or has ended, in the meantime
 		cancel()
 	}
@@ -265,7 +265,7 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 
 // endNodeAcquire ends the acquire of a node, unless its grant has ended it.
 func (t *quorumTry) endNodeAcquire(v vote) {
-	a := &t.acquires[v.node]
+	a := &t.acquires[v.nodeIndex]
 	switch {
 	case v.err == nil && !v.Granted:
 		held := v.holder()
@@ -306,7 +306,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	n, need := len(t.m.locks), t.m.q.need
 	by := make([]*vote, n)
 	for i := range in {
-		by[in[i].node] = &in[i]
+		by[in[i].nodeIndex] = &in[i]
 	}
 	var failed memberErrors
 	var held *HeldError

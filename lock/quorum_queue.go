@@ -75,7 +75,7 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 		lk := &m.locks[i]
 		w.tracked = append(w.tracked, &waiter{
 			lock: lk, claim: &claim{lock: lk, traceparent: t.acquires[i].Traceparent()},
-			since: time.Now(), signal: w.signal, quorum: w, node: i,
+			since: time.Now(), signal: w.signal, quorum: w, nodeIndex: i,
 		})
 	}
 	for i := range m.locks {

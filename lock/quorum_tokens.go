@@ -37,10 +37,10 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 	for ; asked > 0 && sure < t.m.q.need; asked-- {
 		switch r := <-results; {
 		case r.err != nil:
-			failed = append(failed, atNode(t.m.locks[granted[r.at].node].node(), r.err))
+			failed = append(failed, atNode(t.m.locks[granted[r.at].nodeIndex].node(), r.err))
 		case !r.kept:
 			gone[r.at] = true
-			failed = append(failed, atNode(t.m.locks[granted[r.at].node].node(), errors.New("the lock is gone")))
+			failed = append(failed, atNode(t.m.locks[granted[r.at].nodeIndex].node(), errors.New("the lock is gone")))
 		default:
 			sure++
 		}
@@ -58,7 +58,7 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 
 // raiseToken raises a node's token to that of the lease. It reports whether the lock is still held there.
 func (t *quorumTry) raiseToken(v vote, token int64) (kept bool, err error) {
-	ctx, cancel := t.limited(v.node)
+	ctx, cancel := t.limited(v.nodeIndex)
 	defer cancel()
 	lk := v.claim.lock
 	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, func(r *script.Request) {

@@ -79,7 +79,7 @@ func (t *quorumTry) drop(v vote) int {
 	defer t.closeVote(v)
 	_, granted := t.receive(v, nil, nil)
 	t.release(granted)
-	return v.node
+	return v.nodeIndex
 }
 
 // rejoin joins the live lease of this lock that ctx carries. It returns nil, nil if there is none.
@@ -94,7 +94,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		if outer.g == nil {
 			continue
 		}
-		if !lk.joins(outer.g) {
+		if !lk.mayJoin(outer.g) {
 			releaseUnused(t.ctx, &cl.handle)
 			return t.fail(telemetry.AcquireError, errReentry)
 		}

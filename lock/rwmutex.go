@@ -20,7 +20,7 @@ var (
 		acquire: script.ReadAcquire, release: script.ReadRelease, force: script.RWForce, inspect: script.RWInspect,
 		channel:        script.RWChannel,
 		downgradesFrom: writeKind, holding: script.HoldsMark,
-		wakesNextOnGrant: true,
+		shared: true,
 	}
 )
 

@@ -12,7 +12,7 @@ var semaphoreKind = &kind{
 	acquire: script.SemaphoreAcquire, release: script.SemaphoreRelease,
 	channel:   script.SemaphoreChannel,
 	holding:   script.HoldsPermit,
-	retakable: true, wakesNextOnGrant: true,
+	retakable: true, shared: true,
 	number: "number of permits", refusal: "has no permit left",
 	emptyHint: "has no permit left, nor is one leased that could come back: EnsurePermits gives it some",
 }

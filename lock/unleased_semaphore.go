@@ -10,8 +10,8 @@ import (
 var unleasedSemaphoreKind = &kind{
 	name:    "unleased_semaphore",
 	acquire: script.UnleasedAcquire, release: script.UnleasedUndo,
-	channel:          script.SemaphoreChannel,
-	wakesNextOnGrant: true, usesReceipts: true, leaseless: true,
+	channel: script.SemaphoreChannel,
+	shared:  true, usesReceipts: true, leaseless: true,
 	number: "number of permits", refusal: "has too few permits left (if it was never given any, TrySetPermits does it)",
 }
 

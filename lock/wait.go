@@ -13,13 +13,13 @@ import (
 // waiter is one call that waits, such as Mutex.Lock or Latch.Wait.
 type waiter struct {
 	// These don't change.
-	lock   *lock
-	ctx    context.Context // of the call; nil: the waiter is only tracked (wait_tracked.go)
-	params acquireParams
-	since  time.Time     // when it began to wait
-	signal chan struct{} // wakes the waiter, which then looks at its queue
-	quorum *quorumWaiter // the call that this waiter shows at one node of a Quorum; nil: none
-	node   int           // if quorum is set: the index of that node
+	lock      *lock
+	ctx       context.Context // of the call; nil: the waiter is only tracked (wait_tracked.go)
+	params    acquireParams
+	since     time.Time     // when it began to wait
+	signal    chan struct{} // wakes the waiter, which then looks at its queue
+	quorum    *quorumWaiter // the call that this waiter shows at one node of a Quorum; nil: none
+	nodeIndex int           // if quorum is set: of that node
 
 	// Guarded by waitQueues.mu:
 	q            *waitQueue // nil: it is in no queue

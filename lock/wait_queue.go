@@ -178,7 +178,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 			q.wakeHead(wakeLocal) // what it waits for may have happened before it joined
 		}
 		return after
-	case kind.wakesNextOnGrant:
+	case kind.shared:
 		q.noteHolder(v.holder(), "")
 		if v.Left > 0 {
 			q.dueUnless(wakeLocal)
@@ -223,7 +223,7 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w {
-		if kind.wakesNextOnGrant || kind.queuesInRedis {
+		if kind.shared || kind.queuesInRedis {
 			q.dueUnless(wakeLocal) // the next may get a share, or has to take its own place in Redis
 		}
 		q.member.GiveUp(w.claim)
@@ -236,7 +236,7 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 		return told
 	}
 	if wait := time.Until(q.fallback); wait > 2*fallbackAfter { // another client was granted the lock
-		w.claim.releaseAgainAfter(wait)
+		w.claim.giveBackAfter(wait)
 		return false
 	}
 	return true

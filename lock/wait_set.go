@@ -147,7 +147,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 		if granted {
 			wait = waitset.MaxTrust + fallbackAfter
 		}
-		claim.releaseAgainAfter(wait)
+		claim.giveBackAfter(wait)
 	}
 }
 

@@ -76,7 +76,7 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	}
 	if wait < 0 { // it never expires
 		wait, q.nextAsk.why = DefaultLease, wakePoll
-		if h := q.head; h != nil && h.lock.kind.wakesNextOnGrant {
+		if h := q.head; h != nil && h.lock.kind.shared {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
 	}

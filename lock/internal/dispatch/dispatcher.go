@@ -80,7 +80,7 @@ type Dispatcher struct {
 }
 
 // Node is one server: its pending calls and its clock. While other nodes hang, it can still have a batch in flight: see
-// hasRoom.
+// makeRoom.
 type Node struct {
 	Name           string
 	Clock          Clock

@@ -20,14 +20,14 @@ type rttEstimate time.Duration
 
 // learn takes how long a call or a batch took; 0 says nothing. The first time counts in any case, and so does a shorter
 // one. A longer one counts only if it is that of a single call, and nothing else was in flight when that was sent
-// (alone). Otherwise it may have waited for others. Then each longer time would allow more batches, which wait for each
-// other even longer, up to the largest number of batches.
-func (e *rttEstimate) learn(took time.Duration, alone bool) {
+// (undisturbed). Otherwise it may have waited for others. Then each longer time would allow more batches, which wait
+// for each other even longer, up to the largest number of batches.
+func (e *rttEstimate) learn(took time.Duration, undisturbed bool) {
 	switch took := rttEstimate(took); {
 	case took <= 0:
 	case *e == 0, took < *e:
 		*e = took
-	case alone:
+	case undisturbed:
 		*e += (took - *e) / rttInertia
 	}
 }

@@ -18,15 +18,15 @@ const maxBatch = 64
 
 // worker sends batches, one after the other.
 type worker struct {
-	node    *Node
-	calls   []*Call
-	limited bool          // it sends the next batch only within inFlightLimit
-	shared  bool          // its batch has pending calls, which it takes when it begins
-	stream  bool          // its batch goes over the connection that batches share
-	alone   bool          // nothing else was in flight when the batch was sent, and it has one call
-	took    time.Duration // for the last batch; 0: unknown
-	start   chan struct{} // signals that node is set
-	batch   script.BatchArgs
+	node        *Node
+	calls       []*Call
+	limited     bool          // it sends the next batch only within inFlightLimit
+	shared      bool          // its batch has pending calls, which it takes when it begins
+	stream      bool          // its batch goes over the connection that batches share
+	undisturbed bool          // nothing else was in flight when the batch was sent, and it has one call
+	took        time.Duration // for the last batch; 0: unknown
+	start       chan struct{} // signals that node is set
+	batch       script.BatchArgs
 }
 
 // addInFlight adds batches or inline calls to those in flight to a node; negative: they have ended. mu must be held.
@@ -45,14 +45,14 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 // startIfRoom starts a batch of pending calls if inFlightLimit allows it and no worker is starting, which would take
 // them. mu must be held.
 func (d *Dispatcher) startIfRoom(n *Node) {
-	if n.starting == 0 && d.mayStart(n) && d.hasRoom(n) {
+	if n.starting == 0 && d.mayStart(n) && d.makeRoom(n) {
 		d.startBatch(n, nil).limited = true
 	}
 }
 
-// hasRoom reports whether one more batch of pending calls may be in flight to a node: nothing is in flight to it, or
-// inFlightLimit allows it. Otherwise, if the server is far away, hasRoom asks for a stream. mu must be held.
-func (d *Dispatcher) hasRoom(n *Node) bool {
+// makeRoom reports whether one more batch of pending calls may be in flight to a node: nothing is in flight to it, or
+// inFlightLimit allows it. Otherwise, if the server is far away, makeRoom asks for a stream. mu must be held.
+func (d *Dispatcher) makeRoom(n *Node) bool {
 	// Each node may have one batch in any case.
 	if n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
 		return true
@@ -76,7 +76,7 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		d.running.Add(1)
 		go d.work(w)
 	}
-	w.node, w.limited, w.shared, w.stream, w.alone = n, false, only == nil, false, n.inFlight == 0
+	w.node, w.limited, w.shared, w.stream, w.undisturbed = n, false, only == nil, false, n.inFlight == 0
 	if w.shared {
 		n.starting++
 	} else {
@@ -148,7 +148,7 @@ func (d *Dispatcher) begin(w *worker) bool {
 		d.addInFlight(w.node, -1, true)
 		return false
 	}
-	w.alone = w.alone && len(w.calls) == 1
+	w.undisturbed = w.undisturbed && len(w.calls) == 1
 	d.startIfRoom(w.node)
 	return true
 }
@@ -158,15 +158,15 @@ func (d *Dispatcher) begin(w *worker) bool {
 func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w.node.rtt.learn(w.took, w.alone)
+	w.node.rtt.learn(w.took, w.undisturbed)
 	d.addInFlight(w.node, -1, w.shared)
-	if !d.mayStart(w.node) || w.limited && !d.hasRoom(w.node) {
+	if !d.mayStart(w.node) || w.limited && !d.makeRoom(w.node) {
 		return false
 	}
-	alone := w.node.inFlight == 0
+	undisturbed := w.node.inFlight == 0
 	d.addInFlight(w.node, 1, true)
 	d.fillBatch(w)
-	w.shared, w.alone = true, alone && len(w.calls) == 1
+	w.shared, w.undisturbed = true, undisturbed && len(w.calls) == 1
 	return true
 }
 

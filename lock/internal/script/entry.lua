@@ -10,12 +10,12 @@ local refused -- the text of the server's error to a step that notifies waiters
 local nextClient, wokenAt -- the tag of the client to wake, and the time, as text
 local takenBack -- the lock was granted to a waiter by a message that was refused, and taken back
 
--- settle updates the wait set. It is called once the lock was released, passed on, or found not to be the owner's: if a
--- command fails before that, the set stays unchanged.
+-- updateWaitSet is called once the lock was released, passed on, or found not to be the owner's: if a command fails
+-- before that, the wait set stays unchanged.
 local takeOut, add = ARGV[6] or '', ARGV[7] or ''
-local settle
+local updateWaitSet
 if takeOut ~= '' then
-  settle = function()
+  updateWaitSet = function()
     redis.pcall('zrem', tagged('lockdog_wait:', KEYS[1]), takeOut)
   end
 end

@@ -16,8 +16,8 @@
 if not late(ARGV[11]) then
   local token = transfer(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])
   if token then
-    if settle then
-      settle()
+    if updateWaitSet then
+      updateWaitSet()
     end
     return token == now and now or {2, now, token}
   end

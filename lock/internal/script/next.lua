@@ -54,7 +54,7 @@ if listening and waiting == listening and waiting > 0 then
   if entry == gone then
     entry, since = first[3], first[4]
   end
-  settle = function()
+  updateWaitSet = function()
     redis.pcall('zrem', set, entry or '', gone)
     if adds and entry ~= add then
       redis.pcall('zadd', set, 'nx', nowText, add)
@@ -75,7 +75,7 @@ if listening and waiting == listening and waiting > 0 then
           owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
       end
       if token then
-        settle()
+        updateWaitSet()
       end
       if token and own then
         return {5, now, token}
@@ -94,7 +94,7 @@ if listening and waiting == listening and waiting > 0 then
     end
   end
 elseif listening and waiting > listening then
-  settle = function()
+  updateWaitSet = function()
     redis.pcall('del', set) -- all are woken: each live client adds its entry when it asks
   end
 end

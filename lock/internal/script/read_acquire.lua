@@ -46,7 +46,7 @@ if not held(ARGV[1]) and not (mode == 'write' and held(ARGV[5])) then
     return {2, now}
   end
   if seen then -- the writer's lease ran out
-    settle(seen)
+    removeDead(seen)
   end
 elseif late(ARGV[3]) then
   return {2, now}

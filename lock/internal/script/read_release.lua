@@ -20,7 +20,7 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   return {0, now, taken}
 end
 local refused = after(function()
-  settle(seen)
+  removeDead(seen)
   redis.call('del', KEYS[5])
 end)
 if not seen.longest then

@@ -23,8 +23,8 @@
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- changes nothing, but fails at a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])
-  if settle then
-    settle()
+  if updateWaitSet then
+    updateWaitSet()
   end
   if taken == 0 then -- the client that was woken by an earlier run may be gone
     tell(ARGV[2], channel, '0')
@@ -33,8 +33,8 @@ if not found[1] then
 end
 if not takenBack then
   redis.call('del', KEYS[1])
-  if settle then
-    settle()
+  if updateWaitSet then
+    updateWaitSet()
   end
 end
 

@@ -108,8 +108,8 @@ local function look(own, all)
   return seen
 end
 
--- settle removes the dead that look has seen, or the lock if no holder is left. It updates the mode and the expiry.
-local function settle(seen)
+-- removeDead removes the dead that look has seen, or the lock if no holder is left. It updates the mode and the expiry.
+local function removeDead(seen)
   if not seen.longest then
     redis.call('del', KEYS[1])
     return

@@ -20,7 +20,7 @@ if seen.longest and not mine then
   local one = seen.writer or seen.longest
   local meta = said(one.name)
   if #seen.dead > 0 then
-    settle(seen)
+    removeDead(seen)
   end
   local keep = tonumber(ARGV[5])
   if keep > 0 and not late(ARGV[3]) then

@@ -20,7 +20,7 @@ if seen.alien and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   return seen.alien
 end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
-  local refused = after(function() settle(seen) end)
+  local refused = after(function() removeDead(seen) end)
   refused = gone(ARGV[3], ARGV[2]) or refused
   local failed = after(function()
     redis.call('del', KEYS[5])

@@ -14,7 +14,7 @@ type Member struct {
 	channel string
 
 	reachable  bool         // messages on the channel arrive
-	alone      bool         // the last hand-over in this process found that no other client waits
+	noOthers   bool         // the last hand-over in this process found that no other client waits
 	registered Claim        // whose entry the wait set has, or may have; nil: none
 	since      int64        // when the client began to wait, or last got the lock: Redis's time in µs; 0: unknown
 	grant      *remoteGrant // of the head, which hasn't looked at it yet; nil: none
@@ -103,7 +103,7 @@ func (m *Member) Unregister() (e script.Entries) {
 // WorthRegistering reports whether a release should send an entry. If no other client waited at the last hand-over, and
 // no claim is registered, the entry isn't worth its cost: if others do wait now, the release without an entry wakes
 // all.
-func (m *Member) WorthRegistering() bool { return !m.alone || m.registered != nil }
+func (m *Member) WorthRegistering() bool { return !m.noOthers || m.registered != nil }
 
 // Registered reports whether the wait set has, or may have, an entry of a claim.
 func (m *Member) Registered(claim Claim) bool { return m.registered == claim }
@@ -175,13 +175,13 @@ func (m *Member) Refused(now int64, sentEntry bool) {
 // HandedOver notes that a release in this process has handed the lock over to a claim. othersWait: other clients wait.
 func (m *Member) HandedOver(claim Claim, othersWait bool) {
 	m.since = 0 // the next entry gets the time of its request, because other clients have waited longer
-	m.registered, m.alone = nil, !othersWait
+	m.registered, m.noOthers = nil, !othersWait
 	claim.SetWaitEntry("")
 	m.forget(claim)
 }
 
 // NotHandedOver notes that a release in this process tried to hand the lock over, and didn't.
-func (m *Member) NotHandedOver() { m.alone = false }
+func (m *Member) NotHandedOver() { m.noOthers = false }
 
 // forget drops the grant of a claim that has got the lock in another way.
 func (m *Member) forget(claim Claim) {
