@@ -88,6 +88,8 @@ func Holder(l fleet.Lock) string {
 		return "number " + strconv.Itoa(l.Available)
 	case l.Held == 0:
 		return "free"
+	case l.Held == 1 && len(l.Holders) == 0: // one of very many readers, of whom not all were read
+		return Owner("", "", false)
 	case l.Held == 1:
 		return Owner(l.Holders[0].Owner, l.Holders[0].ClientID, l.Holders[0].Redisson)
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/fleet"
 )
 
 // hostile are names that would do something to a terminal.
@@ -64,5 +65,11 @@ func TestSpan(t *testing.T) {
 	now := time.Now()
 	if text.Age(time.Time{}, now) != "-" || text.Age(now.Add(time.Hour), now) != "0.0s" || text.Age(now.Add(-time.Minute), now) != "1m00s" {
 		t.Error("ages")
+	}
+}
+
+func TestHolder_Unknown(t *testing.T) {
+	if got := text.Holder(fleet.Lock{Kind: fleet.RW, Held: 1}); got != "a client" {
+		t.Errorf("%q", got)
 	}
 }
