@@ -186,8 +186,8 @@ func (e *Engine) absorb(c, other *cohort) bool {
 	return true
 }
 
-// enqueue makes the cohort ready. If it is off-cycle, its leases are instead merged into the off-cycle cohort of its
-// group that is ready, if that has room.
+// enqueue makes the cohort ready. If it is off-cycle, its leases are instead merged into the latest off-cycle cohort of
+// its group that is ready, if that has room.
 func (e *Engine) enqueue(c *cohort, now int64) {
 	g := c.group
 	e.dequeue(c)

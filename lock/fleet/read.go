@@ -354,8 +354,9 @@ func (b *batch) number(ctx context.Context, one *reading) {
 		left, _ := strconv.Atoi(number.Val())
 		switch {
 		case one.failed(number, over, held, first, next):
-		// Not a number, or no key. There may be no key because "x" and "{x}" have the same permits key, or because that
-		// key is a sorted set of another program.
+		// Not a number, or no key. Locks derives the semaphore's key from a permits key that it has found. The permits
+		// key "{x}:timeout" may be that of "x" or of "{x}": Locks tries both, and one usually doesn't exist. Neither does
+		// if the permits key is another program's sorted set.
 		case !script.IsNumber(number.Val()):
 			one.alien("it is no number")
 		case len(first.Val()) == 0:

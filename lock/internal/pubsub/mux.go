@@ -2,11 +2,14 @@
 // if messages are received only on the node of their channel. (In a Cluster there is one more, for the control
 // channel.)
 //
-// A Listener may rely on this: if messages may be missed after an Up, Down or another Up follows. A caller that waits
-// for a lock therefore tries again after every Up, and polls after a Down. Down follows at once if the connection
-// breaks, and after 6 s if its server is silent. If a server loses a channel, or begins to move it, without saying so,
-// the next check finds that, at most 3 s later, unless an ACL forbids CLUSTER NODES. If the connection has only a
-// control channel, these times are 60 s and 30 s.
+// A Listener may rely on this: once messages may have been missed since an Up, it gets a Down or another Up. A caller
+// that waits for a lock therefore tries again after every Up, and polls after a Down.
+//
+// Down comes at once if the connection breaks, and after 6 s if its server is silent. A server may also lose a channel,
+// or begin to move it, without saying so. A check asks for that every 3 s, unless an ACL forbids CLUSTER NODES. If a
+// channel begins to move, Down comes with that check. If it is lost, Down comes when go-redis has loaded a layout that
+// names another node: usually with the same check, otherwise with a later one. If the connection has only a control
+// channel, these times are 60 s and 30 s.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
 // goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the

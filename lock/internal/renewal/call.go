@@ -20,8 +20,8 @@ import (
 //  1. leasesAtNode redirects the leases that now live on another node.
 //  2. renewTogether renews the others in one call. If a server wants each call to keep to one slot, or to declare all
 //     keys, renewApart makes several calls in one round trip.
-//  3. askAgain asks again for each lease of a Cluster that was found missing or taken, or whose key was refused: its
-//     slot may be moving.
+//  3. askAgain asks again for each lease that was found missing or taken, or whose key was refused, in a Cluster or
+//     where the keys of a call must be of one slot: its slot may be moving.
 //  4. confirmNode redirects the leases that have moved away in the meantime. If it isn't known which servers are the
 //     right ones, no answer counts.
 
@@ -128,10 +128,13 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 	}
 }
 
-// askAgain asks again, in a call for each, for the leases that a batch of several found missing or taken, or whose keys
-// were refused. It does so in a Cluster, and where calls must keep to one slot. A node that a slot is moving to lacks
-// the keys that haven't arrived yet, but it redirects a call only for keys that the call declares. The redirection of a
-// call for one lease is followed.
+// askAgain asks again, in one call per lease, for the leases that a call for several leases found missing or taken, or
+// whose keys were refused. It does so in a Cluster, and where the keys of a call must be of one slot.
+//
+// While a slot moves, each of the two nodes lacks keys that the other has. They redirect a call only for keys that it
+// declares, and a call for several leases declares its first key at most. For the others, the old node refuses a key
+// that has left, and the new node finds nothing in place of one that hasn't arrived. A call for one lease declares its
+// key, and its redirection is followed.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	if len(all) == 1 ||
 		!r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {

@@ -131,8 +131,8 @@ type ReleaseArgs struct {
 	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
-// PassOn says to which waiting clients a release of a Mutex passes the lock on. One client is granted the lock, if it
-// has an entry with an owner (see next.lua), or woken. If no client can be chosen, all are woken.
+// PassOn says to which waiting clients a release of a Mutex passes the lock on. If it is to one client, that client is
+// granted the lock, if it has an entry with an owner (see next.lua), or woken. If none can be chosen, all are woken.
 type PassOn int
 
 // The numbers are the values of ARGV[4] of release.lua.

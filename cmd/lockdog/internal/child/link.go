@@ -72,7 +72,8 @@ func (l *link) read() (m message, err error) {
 	return m, err
 }
 
-// write sends a message. It ignores errors: if the other end is gone, read reports that.
+// write sends a message. It ignores errors: if the other end is gone, read reports that. A message to a process that
+// doesn't read is lost.
 func (l *link) write(m message) {
 	_ = l.file.SetWriteDeadline(time.Now().Add(writeWithin))
 	_ = binary.Write(l.file, binary.LittleEndian, m)

@@ -22,7 +22,7 @@ var refusals = []string{"NOPERM", "ACL failure", "user executing the script can'
 // refused reports whether an error says that the ACL forbids something: a command, a key or a channel.
 func refused(err error) bool { return mentions(err, refusals...) }
 
-// mentions reports whether an error contains one of the texts, in any case.
+// mentions reports whether an error contains one of the texts, ignoring case.
 func mentions(err error, texts ...string) bool {
 	return err != nil && slices.ContainsFunc(texts, func(s string) bool {
 		return strings.Contains(strings.ToLower(err.Error()), strings.ToLower(s))
