@@ -10,7 +10,7 @@ import (
 
 // compositeLease is one lease made of several: of all locks of a Multi, or of one lock at several nodes of a Quorum.
 // Its members are ordinary leases of different grants, which are renewed separately. The composite ends when it is
-// released, or when fewer than need members live.
+// released, or when fewer of them live than it needs (need).
 //
 // Members report to the composite with the mu of their grant held. So mu is locked after a grant's mu, never before.
 type compositeLease struct {

@@ -10,12 +10,13 @@ import (
 // DefaultContentionRate is the default of WithContentionProfile.
 const DefaultContentionRate = 10
 
-// WithContentionProfile sets the rate of the contention profile. Each acquire is recorded with probability 1/rate, and
-// counts rate times. If that would be more than about 1,000 a second in this client, fewer are recorded, and each
-// counts for more. 1 records all acquires however many there are, 0 none. The default is DefaultContentionRate.
+// WithContentionProfile sets the rate of the contention profile, 1,000,000 at most. Each acquire is recorded with
+// probability 1/rate; one that is recorded counts rate times. If that would be more than about 1,000 a second in this
+// client, fewer are recorded, and each counts for more. 1 records all acquires however many there are, 0 none. The
+// default is DefaultContentionRate.
 //
-// A recorded acquire that doesn't wait costs 1.5 to 8 µs and, while its lock is held, 450 bytes. The others cost a
-// random number, and 0.2 µs if they wait. A client keeps at most 2,000 stacks and 100 names.
+// An acquire that is recorded costs 1.5 to 8 µs and, while its lock is held, 450 bytes. One that isn't recorded costs a
+// random number, and 0.2 µs if it waits. A client keeps at most 2,000 stacks and 100 names.
 //
 // By default one wait of 10 is recorded on average, or fewer in a client with more than 10,000 acquires a second. To
 // see a rare event, set a smaller rate; in such a client only 1 helps.

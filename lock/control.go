@@ -23,7 +23,7 @@ func (c *Client) watchControl(key string) {
 }
 
 // watchElsewhere is called when the Cluster's node on which the client listened on its control channel is gone. It
-// calls watchControl for all locks that are held, which then listens on other nodes.
+// calls watchControl for all locks that are held, so that the client listens elsewhere.
 func (c *Client) watchElsewhere(gone backend.Endpoint) {
 	c.controls.Delete(gone)
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })

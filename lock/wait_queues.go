@@ -52,8 +52,8 @@ func (ws *waitQueues) wake(key string) {
 	}
 }
 
-// enter adds a waiter to the lock's queue. seen is the reply to its first attempt, failed why there is none; both are
-// zero if it joined others that wait.
+// enter adds a waiter to the lock's queue. seen and failed are the reply and the error of its first attempt. Both are
+// zero if it made none, because others of this client waited already.
 func (ws *waitQueues) enter(
 	ctx context.Context, lk *lock, claim *claim, params *acquireParams, seen acquireReply, failed error,
 ) *waiter {

@@ -9,7 +9,7 @@ type Outcome string
 const (
 	AcquireAcquired  Outcome = "acquired"  // a new grant, permits without a lease, or an open latch
 	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
-	AcquireHeld      Outcome = "held"      // somebody else holds it; only of TryLock, and of a node of a Quorum
+	AcquireHeld      Outcome = "held"      // not free; only of TryLock and TryAcquire, and of a node of a Quorum
 	AcquireTimeout   Outcome = "timeout"   // WithWait, or the deadline of ctx, is over, and Redis had not failed
 	AcquireCanceled  Outcome = "canceled"  // ctx canceled while Redis worked, client closed, a Multi lost a lock, ...
 	AcquireError     Outcome = "error"     // Redis failed (also if ctx then ended), deadlock, forbidden reentry, ...

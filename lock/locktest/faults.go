@@ -35,8 +35,8 @@ var errTimeout error = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineE
 // FailAcquires makes every acquire of every client fail with err, until it is called with nil. See the package
 // documentation for what err may be.
 //
-// An acquire is each request for a lock, or for several names of a Multi: by TryLock, Lock and Do of every kind of
-// lock, by TryAcquire and Acquire of an UnleasedSemaphore, and by Latch.Wait. For a Quorum, each node has its own
+// An acquire is each request for a lock, or for several names of a Multi: by TryLock, Lock, TryDo and Do of every kind
+// of lock, by TryAcquire and Acquire of an UnleasedSemaphore, and by Latch.Wait. For a Quorum, each node has its own
 // Server, which fails separately. Joining a lease that this client already has (lock.WithReentrancy) sends no request,
 // so it works. So does a wait that another client's release ends by granting the lock to the waiter.
 func (s *Server) FailAcquires(err error) { s.faults.fail(acquire, err) }

@@ -225,7 +225,8 @@ type Force struct {
 	sure bool
 }
 
-// soon is the maximum duration of a call that succeeds with its first try.
+// soon is less than any ReadTimeout of the clients: in a call that took less, no try timed out, which may still have an
+// effect.
 const soon = 250 * time.Millisecond
 
 // Sure reports whether the call had its effect, if any, within its window.

@@ -29,7 +29,9 @@ type worker struct {
 	batch       script.BatchArgs
 }
 
-// addInFlight adds batches or inline calls to those in flight to a node; negative: they have ended. mu must be held.
+// addInFlight adds more batches or inline calls to those in flight to a node; if more is negative, they have ended. If
+// shared is set, they count against inFlightLimit, too: all do but the batch of a call that can't share one. mu must be
+// held.
 func (d *Dispatcher) addInFlight(n *Node, more int, shared bool) {
 	n.inFlight += more
 	if shared {

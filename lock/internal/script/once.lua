@@ -1,7 +1,7 @@
--- The beginning of the scripts that change a counter. While the receipt is kept, a change is made once for its owner,
--- however often the script runs.
+-- The beginning of the scripts that change the number of a semaphore or a latch without granting or ending a lease.
+-- While the receipt is kept, a change is made once for its owner, however often the script runs.
 --
--- KEYS[1]  the counter: a number; absent = 0
+-- KEYS[1]  the semaphore or the latch: a number; absent = 0
 -- KEYS[2]  the owner's receipt: exists once the change was made
 -- KEYS[..] after the script's other keys: receipts that aren't needed any more. They are deleted with the change
 -- ARGV[1]  owner

@@ -67,7 +67,7 @@ var (
 	}
 )
 
-// The scripts that change a counter.
+// The scripts that change the number of a semaphore or a latch without granting or ending a lease.
 var (
 	SemaphoreAdd = &Releaser{
 		Script: load("semaphore_add", "clock", "tell", "number", "once"),

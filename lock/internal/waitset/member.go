@@ -51,8 +51,9 @@ func (m *Member) SetReachable(reachable, empty bool) {
 	}
 }
 
-// Message reads a message from the channel. owner is the head's owner; "": there is no head. wake is true if the head
-// must wake up, to accept the grant or to ask.
+// Message handles a message from the channel: it keeps a grant for TakeGrant, and gives a grant back whose claim was
+// abandoned. owner is the head's owner; "": there is no head. wake is true if the head must wake up, to accept the
+// grant or to ask.
 func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseWakeUp(payload)); sent != 0 {
