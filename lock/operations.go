@@ -14,7 +14,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// operations are the calls to Redis for a lock: what each sends, how it reads the reply, and when it tries again.
+// operations are the calls to Redis for a lock: what each sends, how it reads the reply, and when a release is tried
+// again. lock.acquireWithRetry tries acquires again.
 type operations struct {
 	dispatcher    *dispatch.Dispatcher
 	backend       *backend.Redis
@@ -45,7 +46,6 @@ type releaseReply struct {
 
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
-	timeout := params.callTimeout(cfg.lease)
 	oneKey, noWaitSet := false, o.waitSetDenied.Load()
 	for {
 		args := script.AcquireArgs{
@@ -62,7 +62,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 		}
 		c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		reply, err := o.doAcquire(ctx, c, cfg, claim, timeout)
+		reply, err := o.doAcquire(ctx, c, cfg, claim, params.callTimeout(cfg.lease))
 		switch {
 		case err == nil:
 		case kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit:
@@ -83,15 +83,15 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 	}
 }
 
-// acquirer is a claim, or the claims of one call.
-type acquirer interface {
+// claimant is a claim, or the claims of one call.
+type claimant interface {
 	dispatch.Owner
 	noteLateWrite(until time.Time)
 }
 
 // doAcquire sends a call that may take a lock.
 func (o *operations) doAcquire(
-	ctx context.Context, c *dispatch.Call, cfg *lockConfig, by acquirer, timeout time.Duration,
+	ctx context.Context, c *dispatch.Call, cfg *lockConfig, by claimant, timeout time.Duration,
 ) (reply dispatch.Reply, err error) {
 	c.MayWriteFor, c.Owner = min(cfg.lease, o.backend.Timeout()), by
 	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
@@ -104,7 +104,7 @@ func (o *operations) doAcquire(
 
 // learnAcquire calls reply.Learn for a reply that was parsed as v and err. A reply that can't be read may be a grant,
 // so it counts as lost.
-func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by acquirer) error {
+func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by claimant) error {
 	if err = reply.Learn(v.Now, v.Late, err); err != nil && !v.Late {
 		by.noteLateWrite(reply.LateWriteUntil)
 	}
@@ -148,7 +148,7 @@ func (o *operations) releaseWithRetry(
 	}
 	if f.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
 		// The lease hadn't ended, so most likely an earlier try of this call removed the entry.
-		return releaseReply{unconfirmed: true, sent: f.sent}, nil
+		return releaseReply{ReleaseReply: script.ReleaseReply{Outcome: script.Done}, unconfirmed: true, sent: f.sent}, nil
 	}
 	return f, nil
 }
@@ -212,7 +212,7 @@ func (o *operations) sendRelease(
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
 		if next.unregisters {
-			args.Entries.TakeOut = args.Entries.Add
+			args.Entries.TakeOut = args.Entries.Add // see script.Entries
 		}
 	}
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)

@@ -36,12 +36,17 @@ type pollResult struct {
 var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf(
 	"lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
 
+// errTooFewLeft means that a lease was formed, but too few members are left, because clients close or the caller's ctx
+// has ended. What the nodes granted has been released, or is about to be.
+var errTooFewLeft = errors.New("too few members are left")
+
 // errNotAwaited is the error of a node whose answer wasn't waited for: see quorumTry.awaits, releaseAtNodes.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
 
 // poll asks all nodes at once, except those that are still pending. It returns the lease if a majority grants it and
-// confirms its token. Otherwise it returns why there is none, and has released what it was granted. A node for whose
-// answer it doesn't wait stays pending, and isn't asked again before it has answered.
+// confirms its token. Otherwise it returns why there is none, and has released what it was granted, or scheduled that
+// if the caller's ctx has ended. A node for whose answer it doesn't wait stays pending, and isn't asked again before it
+// has answered.
 func (t *quorumTry) poll() (*Lease, *pollResult) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
 	t.record.acquire.Attempt()
@@ -55,7 +60,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	// A node that hangs costs nothing if the others grant, nodeTimeout if they don't decide without it, and after that
 	// nothing while the others can be a majority: see awaits.
 	var in, granted []vote
-	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
+	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() { // while a majority is possible
 		in, granted = t.receive(<-t.votes, in, granted)
 	}
 	for more := true; more && len(in) < n; { // votes that have come in the meantime
@@ -70,14 +75,18 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	var err error
 	if len(granted) >= need {
 		var l *Lease
-		if l, err = t.formLease(in, granted); l != nil {
+		if l, err = t.formLease(in, granted); err == nil {
 			return l, nil
 		}
 	}
 	if t.splits++; len(granted) == 0 {
 		t.splits = 0
 	}
-	t.release(granted)
+	if errors.Is(err, errTooFewLeft) {
+		err = nil // the votes say why
+	} else {
+		t.release(granted)
+	}
 	for _, v := range in {
 		t.closeVote(v)
 	}
@@ -88,17 +97,17 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 // which other callers may need for their majority. So it waits for a node that couldn't be reached last time only if
 // the others can't be a majority.
 func (t *quorumTry) awaits() bool {
-	others := 0
+	answered := 0
 	for i, pending := range t.pending {
 		switch {
 		case t.m.q.silent[i].Load():
 		case pending:
 			return true
 		default:
-			others++
+			answered++
 		}
 	}
-	return others < t.m.q.need && slices.Contains(t.pending, true)
+	return answered < t.m.q.need && slices.Contains(t.pending, true)
 }
 
 // ask asks one node for the lock, and sends its vote. If the node hangs, attempt returns after nodeTimeout; the call
@@ -193,9 +202,8 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// formLease makes the lease from granted, the votes of a majority. The slice in has all votes that have come. If too
-// few members are left, because clients close or the caller's ctx has ended, it returns nil, nil. It then sets the err
-// of the closing clients' votes in that slice to ErrClosed.
+// formLease makes the lease from granted, the votes of a majority. The slice in has all votes that have come. If it
+// returns errTooFewLeft, it has set the err of the closing clients' votes in that slice to ErrClosed.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -230,7 +238,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 				in[i].err = ErrClosed
 			}
 		}
-		return nil, nil //nolint:nilnil // documented, and there is one caller
+		return nil, errTooFewLeft
 	}
 	t.record.granted(cl)
 	t.detachCalls() // pending nodes may join even if the caller's ctx ends now

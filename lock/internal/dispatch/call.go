@@ -121,8 +121,8 @@ func (c *Call) stamp(now time.Time) {
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end
 		}
-		slack := c.node.Clock.ahead() // the server's clock may be behind At by that
-		c.SetNotAfter(c.node.Clock.At(until))
+		notAfter, slack := c.node.Clock.At(until)
+		c.SetNotAfter(notAfter)
 		c.slack.Store(int64(slack))
 		c.lateWriteUntil = until.Add(slack)
 	}

@@ -14,7 +14,8 @@ type Clock struct {
 	slack time.Duration
 }
 
-// maxDrift is how much faster one clock may run than another: NTP slews by no more.
+// maxDrift is how much faster one clock may run than another: the kernel and ntpd slew by no more. chronyd may: see
+// docs/PRODUCTION.md.
 const maxDrift = 500e-6
 
 // Learn takes the time from a server's reply to a request that was sent at when. If the request was delayed, by waiting
@@ -32,22 +33,15 @@ func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.seen, c.when, c.slack = seen, when, max(time.Since(when), 0)
 }
 
-// At returns the latest time that the server's clock can show at a local time, if both clocks run at one rate; 0:
-// unknown.
-func (c *Clock) At(local time.Time) int64 {
+// At returns the latest time that the server's clock can show at a local time, if both clocks run at one rate, and by
+// how much it may be behind that time; 0: unknown.
+func (c *Clock) At(local time.Time) (latest int64, slack time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.seen == 0 {
-		return 0
+		return 0, 0
 	}
-	return c.seen + local.Sub(c.when).Microseconds()
-}
-
-// ahead returns by how much the server's clock may be behind the result of At.
-func (c *Clock) ahead() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.slack
+	return c.seen + local.Sub(c.when).Microseconds(), c.slack
 }
 
 // Earliest returns the earliest local time at which the server's clock can have shown seen (µs), or false if unknown.

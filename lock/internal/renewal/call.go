@@ -31,17 +31,20 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	if len(all) == 0 {
 		return nil
 	}
-	defer r.confirmNode(ctx, b)
 	if err := r.renewTogether(ctx, b, all); err != nil {
 		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
 		if redisfail.MovedElsewhere(err) {
 			r.cfg.Backend.Moved(ctx)
 		}
+		r.confirmNode(ctx, b)
 		return err
 	}
 	r.askAgain(ctx, b, all)
 	for i := range b.Results {
 		r.countFailure(ctx, b, i)
+	}
+	if !r.confirmNode(ctx, b) {
+		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
 	}
 	return nil
 }
@@ -166,16 +169,18 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 }
 
 // confirmNode redirects leases that have moved away in the meantime, whatever the old node said: a primary that
-// was replaced may still act as one. While it isn't known which servers are the right ones, no answer counts.
-func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) {
+// was replaced may still act as one. While it isn't known which servers are the right ones, no answer counts. It
+// reports false if there were such answers.
+func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) (count bool) {
 	known := r.cfg.Backend.Follow(ctx)
+	count = true
 	for i := range b.Leases {
 		res := &b.Results[i]
 		if !r.redirectIfMoved(b, i) && !known && (res.Err == nil || res.Outcome != watchdog.Failed) {
-			*res = watchdog.Result{Err: backend.ErrNotNamed}
-			r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
+			*res, count = watchdog.Result{Err: backend.ErrNotNamed}, false
 		}
 	}
+	return count
 }
 
 // countFailure reports the failed renewal of a lease to telemetry, or redirects the lease if it has moved.
@@ -197,7 +202,8 @@ func (r *Renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
 func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) backend.Call {
 	deadline, _ := ctx.Deadline()
 	node := r.cfg.Dispatcher.NodeNamed(b.Node)
-	args := script.NewRenewArgs(node.Clock.At(deadline), len(some))
+	notAfter, _ := node.Clock.At(deadline)
+	args := script.NewRenewArgs(notAfter, len(some))
 	for _, i := range some {
 		e := holderOf(b.Leases[i]).Target()
 		args.Add(e.Holding, e.Key, e.Owner, e.TTLArg)

@@ -146,7 +146,9 @@ func TestUnknownPrimary(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r.confirmNode(ctx, b)
+		if r.confirmNode(ctx, b) {
+			t.Error("the answers count")
+		}
 		for i, want := range results {
 			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrNotNamed) {
 				t.Errorf("%+v counts as %+v", want, got)

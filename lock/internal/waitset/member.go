@@ -129,11 +129,11 @@ const clockGrain = 100 * time.Microsecond
 func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	g script.RemoteGrant, sent, until time.Time, ok bool,
 ) {
-	if m.grant == nil || m.grant.Owner != claim.Owner() {
-		return g, sent, until, false
-	}
 	grant := m.grant
 	m.grant = nil
+	if grant == nil || grant.Owner != claim.Owner() {
+		return g, sent, until, false
+	}
 	sent, known := m.client.clock(m.key).Earliest(grant.Now)
 	// If the server's clock was set forward, or this machine slept, the message may be of any age.
 	if sent.After(grant.arrived.Add(clockGrain)) {
