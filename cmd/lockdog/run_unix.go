@@ -481,9 +481,9 @@ func (r *running) end(cause error) error {
 }
 
 // endByInterrupt ends this program by SIGINT: after Ctrl-C, a shell ends its script only if its command ended so. It
-// does nothing if SIGINT was ignored when the program started.
+// does nothing if SIGINT was ignored when the program started, or in process 1.
 func endByInterrupt() {
-	if !slices.Contains(endings, os.Interrupt) {
+	if !slices.Contains(endings, os.Interrupt) || os.Getpid() == 1 { // the kernel spares process 1
 		return
 	}
 	signal.Reset(syscall.SIGINT)

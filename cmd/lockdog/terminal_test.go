@@ -4,8 +4,10 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -209,6 +211,94 @@ func TestRunSignaledOnceAtTerminal(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 		})
+	}
+}
+
+// A key that is pressed while the guard and the command start has its effect, too.
+func TestRunStartsAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	term, self := shellAtTerminal(t, server.Addr())
+	pause := func() { time.Sleep(rand.N(300 * time.Millisecond)) }
+	for i := range 8 {
+		mark := fmt.Sprintf("round %d, ", i)
+		term.types(t, "echo "+mark+"$((1 + 1)); "+self+" run stopped -- sleep 600\n")
+		term.shows(t, mark+"2")
+		pause()
+		until(t, "it is stopped", func() bool { // the shell may have got the first one itself
+			term.types(t, "\x1a")
+			_, after, _ := strings.Cut(term.all(), mark+"2")
+			return strings.Contains(after, "Stopped")
+		})
+		term.types(t, "\nkill %+; wait; echo over $((1 + "+fmt.Sprint(i)+"))\n")
+		term.shows(t, fmt.Sprintf("\r\nover %d", i+1))
+	}
+	for i := range 8 {
+		mark := fmt.Sprintf("script %d, ", i)
+		term.types(t, `bash -c "echo `+mark+`\$((1 + 1)); `+self+` run interrupted -- sleep 600; echo goes \"\"on"`+"\n")
+		term.shows(t, mark+"2")
+		pause()
+		term.types(t, "\x03")
+		term.showsLater(t, 1, mark+"2", "ready> ")
+	}
+	if strings.Contains(term.all(), "goes on") {
+		t.Error("a script went on")
+	}
+}
+
+// A signal that comes again and again reaches the command, and one that is sent while all are stopped, once.
+func TestRunSignaledOftenAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	term, self := shellAtTerminal(t, server.Addr())
+	dir := t.TempDir()
+	run := self + " run job -- bash -c 'cd " + dir + `; trap "echo got >> got" USR1; trap "echo > asked; exit 7" TERM; echo be""gun; while :; do read -t 0.05 <> nothing; done'`
+	if err := syscall.Mkfifo(dir+"/nothing", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := func() int {
+		text, _ := os.ReadFile(dir + "/got") // not there yet
+		return strings.Count(string(text), "got")
+	}
+	term.types(t, run+"\n")
+	term.shows(t, "\r\nbegun")
+	term.types(t, "\x1a")
+	term.shows(t, "Stopped")
+	term.types(t, "\nkill -USR1 %1\n")
+	time.Sleep(1500 * time.Millisecond)
+	term.types(t, "fg\n")
+	until(t, "the signal arrives", func() bool { return got() > 0 })
+	time.Sleep(time.Second) // a second one would come
+	if n := got(); n != 1 {
+		t.Errorf("the command got %d signals", n)
+	}
+	lockdog, err := exec.CommandContext(t.Context(), "pgrep", "-P", fmt.Sprint(term.cmd.Process.Pid)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(lockdog)))
+	until(t, "the command is asked to end", func() bool {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		return exists(dir + "/asked")
+	})
+}
+
+// What a killed command has done to the terminal is undone.
+func TestRunRestoresTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	term, self := shellAtTerminal(t, server.Addr())
+	for i, command := range []string{
+		`sh -c "trap \"\" TERM; stty raw -echo; echo be\"\"gun; read x"`,
+		`bash --norc -i -c "trap \"\" TERM; echo be\"\"gun; read x"`,
+	} {
+		name := fmt.Sprint("job", i)
+		term.types(t, `bash -c '`+self+` run `+name+` --grace 1ms -- `+command+`; echo co""de $?; stty -a | tr " ;" "\n" | grep -c -x -E "isig|icanon|echo|icrnl"; read word; echo re""ad $word'`+"\n")
+		term.showsLater(t, i, "code 76", "begun")
+		server.Client(t).Del(t.Context(), name)
+		term.showsLater(t, i, "\nread ", "code 76\r\n4\r\n")
+		term.types(t, "this\n")
+		term.showsLater(t, i, "\nread ", "\nread this")
 	}
 }
 

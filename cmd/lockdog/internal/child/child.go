@@ -72,8 +72,9 @@ var ErrTooLate = errors.New("the time that it had was over before it began")
 
 // Child is a command that runs below a guard.
 type Child struct {
-	pid   int // of the command
-	guard *exec.Cmd
+	pid      int       // of the command
+	terminal *terminal // of our session, nil for none
+	guard    *exec.Cmd
 	// others are the descendants that this process had before it started the guard. They come from a script that
 	// started them, and then this program with exec.
 	others   map[int]bool
@@ -96,7 +97,9 @@ func Start(cmd *exec.Cmd, title string, limit Limit) (*Child, error) {
 		return nil, cmd.Err
 	}
 	adoptOrphans()
-	c := &Child{others: make(map[int]bool), done: make(chan struct{}), gone: make(chan struct{})}
+	c := &Child{
+		terminal: openTerminal(), others: make(map[int]bool), done: make(chan struct{}), gone: make(chan struct{}),
+	}
 	for _, pid := range descendants(nil) {
 		c.others[pid] = true
 	}
@@ -109,6 +112,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit) (*Child, error) {
 	if err != nil || first.What != eventStarted {
 		<-dead
 		c.link.close()
+		c.terminal.restore(false)
 		switch {
 		case err != nil:
 			c.killOrphans() // the command may have been started
@@ -135,11 +139,12 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 	}
 	defer func() { _ = unix.Close(theirs) }()
 	order := guardOrder{
-		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), group: groupOfCommand(), path: cmd.Path,
+		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), group: groupOfCommand(c.terminal),
+		pgid: unix.Getpgrp(), path: cmd.Path,
 	}
 	c.link, c.guard = ours, &exec.Cmd{
 		Path: self, Args: append([]string{title}, cmd.Args...), Env: append(cmd.Environ(), order.env()),
-		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: order.group != groupShared},
+		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := c.guard.Start(); err != nil {
 		ours.close()
@@ -192,6 +197,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 		}
 		c.killOrphans()
 	}
+	c.terminal.restore(c.asked || c.orphaned || c.status.Signaled())
 	close(c.gone)
 }
 
@@ -313,6 +319,7 @@ type guardOrder struct {
 	fd        int   // of its end of the socket
 	ask, kill int64 // the first limit, by clock
 	group     group
+	pgid      int // of lockdog's process group
 	path      string
 }
 
@@ -325,31 +332,27 @@ const (
 	groupSession              // its own, in its own session
 )
 
-// groupOfCommand returns which process group a command gets from this process.
-func groupOfCommand() group {
-	// Only a session with a terminal can open this.
-	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
+// groupOfCommand returns which process group a command gets from this process, whose terminal is t, nil for none.
+func groupOfCommand(t *terminal) group {
+	switch {
+	case t == nil:
 		return groupOwn
-	}
-	_ = unix.Close(fd)
-	// The group can't be killed, as we and others are in it. So what must be killed has to be found.
-	if listsDescendants() {
+	case listsDescendants(): // the group can't be killed, as we and others are in it: what must be killed has to be found
 		return groupShared
 	}
 	return groupSession
 }
 
 func (o *guardOrder) env() string {
-	return fmt.Sprintf("%s=%d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.path)
+	return fmt.Sprintf("%s=%d %d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.pgid, o.path)
 }
 
 func parseGuardOrder(text string) (o guardOrder, err error) {
-	words := strings.SplitN(text, " ", 5) // the path may contain spaces
-	if len(words) < 5 || words[4] == "" {
+	words := strings.SplitN(text, " ", 6) // the path may contain spaces
+	if len(words) < 6 || words[5] == "" {
 		return o, strconv.ErrSyntax
 	}
-	o.path = words[4]
-	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group)
+	o.path = words[5]
+	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group, &o.pgid)
 	return o, err
 }

@@ -21,8 +21,8 @@ const guardEnv = "LOCKDOG_GUARD"
 const (
 	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
 	slack = 100 * time.Millisecond
-	// A signal that lockdog has got was sent to the whole process group if the guard gets it in this time, or has got it
-	// within the last second.
+	// A signal that lockdog has got was sent to the whole process group if the guard gets it in getsWithin, or has got it
+	// in the last gotWithin, in which lockdog wasn't stopped.
 	getsWithin, gotWithin = 250 * time.Millisecond, time.Second
 	// killPause is the time between two kills: a process that is left may have started another one.
 	killPause = 5 * time.Millisecond
@@ -54,6 +54,11 @@ func Guard() bool {
 		got: make(map[syscall.Signal]int64), passAt: make(map[syscall.Signal]int64),
 	}
 	adoptOrphans()
+	// Only now is this process a member of lockdog's group. Before, a signal of the terminal would have killed it, or
+	// stopped it within lockdog's fork, and then lockdog could not stop.
+	if g.shared && unix.Setpgid(0, o.pgid) != nil {
+		return true // lockdog has ended, or isn't in that group any more
+	}
 	if g.start(&o) {
 		g.run()
 	}
@@ -66,7 +71,7 @@ func stay() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, sig := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT,
 	} {
 		if !signal.Ignored(sig) {
 			signal.Notify(signals, sig)
@@ -82,8 +87,8 @@ type guarding struct {
 	shared  bool // lockdog, this process and the command were started in one process group
 
 	signals <-chan os.Signal
-	got     map[syscall.Signal]int64 // when each signal came the last time
-	passAt  map[syscall.Signal]int64 // when signals are passed on to the command, unless they come until then
+	got     map[syscall.Signal]int64 // when signals came that lockdog hasn't told of
+	passAt  map[syscall.Signal]int64 // when signals that lockdog has told of are passed on, unless they come until then
 
 	askAt  int64
 	killAt int64
@@ -113,6 +118,11 @@ func (g *guarding) start(o *guardOrder) bool {
 		_ = errors.As(err, &errno)
 		g.link.write(message{eventFailed, int64(errno), 0})
 		return false
+	}
+	for len(g.signals) > 0 { // the command may not have got them, so they don't count
+		if sig := <-g.signals; sig == syscall.SIGTSTP {
+			_ = syscall.Kill(p.Pid, syscall.SIGTSTP)
+		}
 	}
 	g.command = p.Pid
 	_ = p.Release() // reap waits for it, as for its orphans
@@ -173,9 +183,7 @@ func (g *guarding) run() {
 				g.note(e)
 			}
 		case came := <-g.signals:
-			sig := came.(syscall.Signal) // the only kind of os.Signal
-			g.got[sig] = clock()
-			delete(g.passAt, sig)
+			g.noteSignal(came.(syscall.Signal)) // the only kind of os.Signal
 		case <-wait.C:
 		}
 		wait.Stop()
@@ -229,11 +237,44 @@ func (g *guarding) obey(o message) {
 // pass passes a signal that lockdog has got to the command and its process group. If that is lockdog's group, it waits
 // for whether they get it anyway: the terminal or a shell may have sent it to the group.
 func (g *guarding) pass(sig syscall.Signal) {
-	switch now := clock(); {
+	switch at, got := g.got[sig]; {
 	case !g.together():
 		g.passNow(sig)
-	case now-g.got[sig] >= int64(gotWithin):
-		g.passAt[sig] = now + int64(getsWithin)
+	case got && clock()-at < int64(gotWithin):
+		g.matched(sig)
+	case g.passAt[sig] == 0:
+		g.passAt[sig] = clock() + int64(getsWithin)
+	}
+}
+
+// noteSignal notes a signal that this process has got.
+func (g *guarding) noteSignal(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGCONT: // lockdog may have been stopped, and tells only now of what has come meanwhile
+		for sig := range g.got {
+			g.got[sig] = clock()
+			if g.passAt[sig] != 0 {
+				g.matched(sig)
+			}
+		}
+	case g.passAt[sig] != 0 && g.together():
+		g.matched(sig)
+	default:
+		g.got[sig] = clock()
+	}
+}
+
+// matched is called when both lockdog and this process have got a signal, and so the command has.
+func (g *guarding) matched(sig syscall.Signal) {
+	delete(g.got, sig)
+	delete(g.passAt, sig)
+	g.wake(sig)
+}
+
+// wake continues a stopped command that has got a signal which asks it to end: it gets that when it continues.
+func (g *guarding) wake(sig syscall.Signal) {
+	if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
+		g.signalGroup(syscall.SIGCONT)
 	}
 }
 
@@ -244,13 +285,13 @@ func (g *guarding) together() bool {
 }
 
 func (g *guarding) passNow(sig syscall.Signal) {
+	delete(g.got, sig)
+	delete(g.passAt, sig)
 	if g.ended {
 		return
 	}
 	g.signalGroup(sig)
-	if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
-		g.signalGroup(syscall.SIGCONT) // a stopped command gets the signal when it continues
-	}
+	g.wake(sig)
 }
 
 // signalGroup sends a signal to the command and its process group, but not to lockdog or this process.
@@ -294,7 +335,6 @@ func (g *guarding) act() {
 	now := clock()
 	for sig, at := range g.passAt {
 		if at <= now {
-			delete(g.passAt, sig)
 			g.passNow(sig)
 		}
 	}
