@@ -46,7 +46,16 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 	return max(min(lease, time.Until(p.tryDeadline)), 0)
 }
 
-// acquire implements Lock (wait is true) and TryLock, except those of a Multi and of a Quorum.
+// acquire implements Lock (wait is true) and TryLock, except those of a Multi and of a Quorum. From here to Redis:
+//
+//	acquireOrJoin                 a lease that ctx carries, or a new one
+//	└ acquireOrWait               the first attempt, unless others of this client wait already
+//	  ├ attempt                   once, with what a grant needs: replicas that confirm it
+//	  │ └ acquireWithRetry        again after a refusal that may pass at once
+//	  │   └ operations.sendAcquire, and Dispatcher.Do: one call
+//	  └ waitQueues.wait           in the queue of this client; its head attempts again when it is woken
+//
+// Of the claim that is granted, startGrant makes the grant, and its first lease.
 func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err := lk.takeable(ctx); err != nil {
 		return nil, err
@@ -88,7 +97,7 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 // ctx with the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
 	var params acquireParams
-	if outer := held(ctx, lk).g; outer != nil && !lk.kind.retakable {
+	if outer := carriedLease(ctx, lk).g; outer != nil && !lk.kind.retakable {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
 			params.writer = outer.claim.owner

@@ -73,6 +73,7 @@ func (cl *claim) Abandoned(reply dispatch.Reply, err error) {
 		cl.cleanUp()
 		return
 	}
+	// It may have the lock, have an entry in the wait set, or have an earlier call that may still write.
 	if r, err := script.ParseAcquire(reply.Value); r.Granted || r.Late || err != nil || cl.WaitEntry() != "" ||
 		time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()

@@ -20,7 +20,7 @@ func TestCompositeLeaseJoinsNothingAfterItsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := held(outer.Context(), &m.locks[1])
+		h := carriedLease(outer.Context(), &m.locks[1])
 		cl := newCompositeLease(outer.Context(), m.locks, m.name, 2, 2)
 		cl.mu.Lock()
 		cl.handle.endContext(errors.New("another member was lost"))

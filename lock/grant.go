@@ -22,7 +22,15 @@ import (
 //	 └──── release ────────┴────▶ releasing ────────────────┘
 //
 // Each step is taken once, by the first caller, with mu held. So a grant ends for exactly one reason. A loss is decided
-// before the state changes: once lose has set extras.err, endErr returns it, and finish accepts no other end.
+// before the state changes: once lose has set extras.err, endErr returns it, and finish accepts no other end. A grant
+// that is canceled, or is being released, may still be lost.
+//
+// What ends contexts is apart from what reports it, which calls the program's code and may block:
+//
+//	with mu held             reports, without mu
+//	cancel                   the function that it returns
+//	lose                     reportLoss, which also finishes
+//	end                      reportEnd; finish does both
 type grant struct {
 	lock  *lock
 	claim *claim
@@ -257,7 +265,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 func (g *grant) Target() renewal.Target {
 	return renewal.Target{
 		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
-		TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.leaseArg,
+		TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.ttlArg,
 	}
 }
 

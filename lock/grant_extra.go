@@ -23,7 +23,7 @@ type grantExtra struct {
 
 	sample *contention.Sample // nil for most
 
-	untold func() // what reportLoss does; nil: nothing
+	pendingReport func() // of a loss: what reportLoss does; nil: nothing
 }
 
 // reason returns why the grant was canceled, "" if it wasn't.

@@ -51,7 +51,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		}
 	}
 	g.hold.NotRenewed()
-	g.extras.untold = func() {
+	g.extras.pendingReport = func() {
 		defer func() { // also if the program's code panics
 			defer g.client().waits.wake(g.lock.key)
 			g.finish(lost)
@@ -74,9 +74,9 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 // code, which may block.
 func (g *grant) reportLoss() {
 	g.mu.Lock()
-	report := g.extraCopy().untold
+	report := g.extraCopy().pendingReport
 	if report != nil {
-		g.extras.untold = nil
+		g.extras.pendingReport = nil
 	}
 	g.mu.Unlock()
 	if report != nil {

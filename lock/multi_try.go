@@ -66,7 +66,7 @@ func (t *multiTry) rejoin() error {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
 	for i := range locks {
-		if outer[i] = held(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].mayJoin(outer[i].g) {
+		if outer[i] = carriedLease(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].mayJoin(outer[i].g) {
 			return fmt.Errorf("of %q: %w", locks[i].name, errReentry)
 		}
 	}

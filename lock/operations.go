@@ -49,7 +49,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 	oneKey, noWaitSet := false, o.waitSetDenied.Load()
 	for {
 		args := script.AcquireArgs{
-			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent,
+			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.ttlArg, Traceparent: claim.traceparent,
 			Publish: o.backend.Traits().Publish, Keep: params.placeTTL, Under: params.writer, Waited: params.waited,
 			Permits: params.permits, Spent: claim.spentReceipts(),
 		}
@@ -208,7 +208,7 @@ func (o *operations) sendRelease(
 		to := next.claim.lock.cfg
 		releaser, lease = kind.handOver, to.lease
 		args.Next = script.Next{
-			Owner: next.claim.owner, Lease: to.leaseArg,
+			Owner: next.claim.owner, Lease: to.ttlArg,
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
 		if next.unregisters {

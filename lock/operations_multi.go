@@ -45,7 +45,7 @@ func (o *operations) sendAcquireAll(
 ) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
-	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
+	script.MultiAcquireArgs(&c.Request, cfg.ttlArg, scriptClaims(claims))
 	reply, err := o.doAcquire(ctx, c, cfg, claimList(claims), timeout)
 	if err != nil {
 		return multiAcquireReply{}, err

@@ -57,7 +57,7 @@ type clientConfig struct {
 
 type lockConfig struct {
 	lease          time.Duration
-	leaseArg       any // ttl() in ms
+	ttlArg         any // ttl() in ms
 	fixed          bool
 	wait           time.Duration // negative: as long as ctx allows
 	leaseCtx       context.Context
@@ -298,13 +298,13 @@ func (defaults *lockConfig) with(opts []LockOption, k *kind) *lockConfig {
 	return &c
 }
 
-// check validates the options together. It also rounds the lease, and sets leaseArg.
+// check validates the options together. It also rounds the lease, and sets ttlArg.
 func (c *lockConfig) check() {
 	if c.lease < MinLease || c.lease > MaxLease {
 		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)
 	}
 	c.lease = c.lease.Truncate(time.Millisecond) // Redis counts milliseconds
-	c.leaseArg = c.ttl().Milliseconds()
+	c.ttlArg = c.ttl().Milliseconds()
 	if c.leaseSet && c.fixedSet {
 		c.fail("WithLease and WithFixedLease contradict each other")
 	}

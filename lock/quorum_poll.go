@@ -110,8 +110,11 @@ func (t *quorumTry) awaits() bool {
 	return answered < t.m.q.need && slices.Contains(t.pending, true)
 }
 
-// ask asks one node for the lock, and sends its vote. If the node hangs, attempt returns after nodeTimeout; the call
-// goes on, and what it is granted later is given back by claim.Abandoned.
+// ask asks one node for the lock, and sends its vote. A node may answer
+//
+//	before the poll is decided      poll makes its grant a member of the lease, or releases it
+//	after that, within nodeTimeout  admitLateVotes does, while the lease lives
+//	after nodeTimeout               attempt has returned; claim.Abandoned gives back what the call is granted later
 func (t *quorumTry) ask(i int) {
 	v := vote{nodeIndex: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]

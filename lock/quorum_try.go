@@ -90,7 +90,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 	found := false
 	for i := range m.locks {
 		lk := &m.locks[i]
-		outer := held(t.ctx, lk)
+		outer := carriedLease(t.ctx, lk)
 		if outer.g == nil {
 			continue
 		}

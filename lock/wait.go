@@ -224,7 +224,8 @@ func (ws *waitQueues) attemptFailed(
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim is spent if its last call may still be under way, or if too few replicas confirmed its grant.
+	// A claim is spent if its last call may still be under way, or if too few replicas confirmed its grant. It must not
+	// be asked for again: claim.Abandoned releases it when that call ends.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.hadLostReply() { // a request without a reply may have taken the lock, or still take it
 		w.claim.cleanUp()

@@ -66,7 +66,7 @@ func (q *waitQueue) canRegister() bool {
 // caller must send with its request or its release.
 func (q *waitQueue) register() script.Entries {
 	lk := q.head.lock
-	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.leaseArg)
+	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.ttlArg)
 }
 
 // registerAtRelease returns what a release changes in the wait set. The script adds the entry only if others wait.

@@ -99,7 +99,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		if l := c.leases[i]; l.verify && l.tries == 0 { // joined during the call: not renewed by it
+		if l := c.leases[i]; l.verify && l.tries == 0 { // joined during the call, and then given to Verify: not renewed by it
 			e.move(l, g.expedite(now))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // Spec says how a lease is to be kept alive.
 type Spec struct {
-	// TTL is the whole lease, as the server counts it.
+	// TTL is the whole lease. The server may keep it for longer, but not for less.
 	TTL time.Duration
 	// Interval is the time between renewals. 0: the lease is never renewed, and only its deadline is watched. An
 	// Interval of TTL-Margin or more, which leaves no time for a renewal, counts as half of TTL-Margin; less than 1 ms

@@ -3,7 +3,8 @@
 //
 // A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise a worker sends
 // it, because a caller must leave when its ctx ends, and go-redis may wait until ReadTimeout. Until then the call is
-// pending, unless it can't share a batch. A batch takes the calls that are pending when it is sent, maxBatch at most,
+// pending, unless it can't share a batch: then a worker sends it at once, while fewer than maxInFlight are in flight. A
+// batch takes the calls that are pending when it is sent, maxBatch at most,
 // in one round trip. How many batches may be in flight depends on the round-trip time to the server: see rttEstimate.
 // If the server is far away, they share a connection of their own if they can: see backend.Redis.OpenStream.
 //
@@ -182,16 +183,18 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 // call), because a healthy server would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (reply Reply, err error) {
 	unowned, mayWriteFor := c.Owner == nil, c.MayWriteFor
-	if err = d.doPrepared(ctx, c, timeout); err == nil {
+	left := d.doPrepared(ctx, c, timeout)
+	if left == nil { // the call has ended, perhaps with an error
 		reply, err = c.outcome()
 		d.recycle(c)
 		return reply, err
 	}
-	reply.MayHaveRun = unowned // a worker may still have c
-	if mayWriteFor > 0 {       // if it was sent, or will be, its not-after was set before now: see runBatch
+	// The call may go on: a worker may still have c, and tells its Owner when it has ended.
+	reply.MayHaveRun = unowned
+	if mayWriteFor > 0 { // if it was sent, or will be, its not-after was set before now: see runBatch
 		reply.LateWriteUntil = time.Now().Add(mayWriteFor + time.Duration(c.slack.Load()))
 	}
-	return reply, err
+	return reply, left
 }
 
 // doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. left means the same

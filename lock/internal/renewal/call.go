@@ -92,8 +92,9 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !node.NoteKeyFault(err) && (err != nil ||
-			!slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.NoteKeyFault(r.Err) })) {
+		keyFault := node.NoteKeyFault(err) ||
+			err == nil && slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.NoteKeyFault(r.Err) })
+		if !keyFault {
 			return err
 		}
 	}

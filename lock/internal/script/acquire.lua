@@ -38,15 +38,16 @@ if #hash > 0 and not own then
   local left = redis.call('pttl', KEYS[1])
   -- Without '@lockdog' it is a lock of Redisson's or a read-write lock, whose release doesn't read the wait set. If a
   -- write is refused (a full Redis, an ACL), the call goes on: the release then wakes all waiters.
-  local mark, fair = string.byte(meta, 1, 2)
-  if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not foreignSet(KEYS[3])) then
+  local seenMark, fair = string.byte(meta, 1, 2)
+  if KEYS[3] and meta ~= '' and not tooLate
+    and (seenMark == waitMark and fair ~= fairMark or not foreignSet(KEYS[3])) then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
     if ARGV[7] ~= '' then
       redis.pcall('zrem', KEYS[3], ARGV[7])
     end
     if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
       redis.pcall('pexpire', KEYS[3], ARGV[2])
-      if mark ~= waitMark then
+      if seenMark ~= waitMark then
         redis.pcall('hset', KEYS[1], '@lockdog', '+' .. meta)
       end
     end

@@ -1,6 +1,5 @@
 -- The beginning of a release: it reads the owner's field of the lock, and '@lockdog'. Either may be missing. A release
--- is made of entry, fair_wake, next and release, and of near and hand_over after entry if it may hand the lock over: see
--- script.go. All share these variables.
+-- consists of this file and those that follow it, which share these variables: see script.go.
 local channel = tagged(channels, KEYS[1])
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 local mark, fair = string.byte(found[2] or '', 1, 2)

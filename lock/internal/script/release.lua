@@ -1,4 +1,5 @@
--- Releases the lock, and wakes one of the waiting clients, or all.
+-- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. What it doesn't define is from
+-- entry.lua and next.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  owner

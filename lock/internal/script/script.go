@@ -28,7 +28,13 @@ func function(name string, source ...string) string {
 }
 
 // release returns the code that follows entry.lua in a release. shared are the fragments to put before next.lua: none
-// in a batch, which begins with them.
+// in a batch, which begins with them. With handOver a release is, if nothing is shared:
+//
+//	entry                                          reads the lock
+//	if it may be handed over: near, then hand_over, which may return
+//	if a FairMutex's waiter may wait: fair_wake    wakes it
+//	if others wait: next                           chooses a client, and may grant it the lock, and return
+//	release                                        deletes the lock, and wakes the client that was chosen, or all
 func release(shared ...string) string {
 	return wakeFair +
 		"if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" +

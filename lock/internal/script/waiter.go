@@ -9,7 +9,7 @@ import (
 // Entries say how a call changes the client's entry in a lock's wait set. The zero value asks for no change.
 type Entries struct {
 	Add     string // see Entry; "": none
-	TakeOut string // the entry of an earlier waiter; or Add, if a release may hand over to its waiter; "": none
+	TakeOut string // the entry of an earlier waiter; "": none. TakeOut == Add: Add goes only if its waiter gets the lock
 	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
 }
