@@ -102,8 +102,8 @@ func (cl *compositeLease) memberOf(l *Lease) *member {
 	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
 }
 
-// memberCanceled notes that the context of a member has ended: Lease.endContext calls it, with the mutex of the member's
-// grant held.
+// memberCanceled notes that the context of a member has ended: Lease.endContext calls it, with the mutex of the
+// member's grant held.
 func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -120,8 +120,8 @@ func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
 	cl.evaluate()
 }
 
-// memberEnded notes that the grant of a member has ended (grant.end), or was lost and is about to end (grant.lose). Both
-// call it with the grant's mutex held.
+// memberEnded notes that the grant of a member has ended (grant.end), or was lost and is about to end (grant.lose).
+// Both call it with the grant's mutex held.
 func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

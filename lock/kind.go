@@ -36,7 +36,7 @@ type kind struct {
 	queuesInRedis    bool // the head of a queue has a place in Redis. It keeps the place by asking again
 	queuePerWaiter   bool // each waiter has its own queue here, its own channel, and its own place in Redis
 	retakable        bool // a caller may hold it several times
-	shared           bool // several may hold it at once: after a grant, or when a waiter leaves, the next one may get it
+	shared           bool // several may hold it: after a grant to a waiter, or when one leaves, the next may get it
 	grantsAllWaiters bool // a grant to one waiter is a grant to all that waited when it asked
 	usesReceipts     bool // it takes from a counter, and leaves a receipt: see receipts.go
 	leaseless        bool // what it grants has no lease

@@ -223,8 +223,8 @@ func takenIn(ctx context.Context) *Lease {
 	return l
 }
 
-// carriedLease returns a lease of lk's key that may be joined (see joinable), among those that ctx carries, if possible a lease
-// of lk's kind. If there is none, the grant of the returned handle is nil.
+// carriedLease returns a lease of lk's key that may be joined (see joinable), among those that ctx carries, if possible
+// a lease of lk's kind. If there is none, the grant of the returned handle is nil.
 func carriedLease(ctx context.Context, lk *lock) (found grantHandle) {
 	carried(ctx, lk, func(l *Lease) (more bool) {
 		h := l.target.find(l, lk.c, lk.key)

@@ -148,7 +148,8 @@ func (o *operations) releaseWithRetry(
 	}
 	if f.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
 		// The lease hadn't ended, so most likely an earlier try of this call removed the entry.
-		return releaseReply{ReleaseReply: script.ReleaseReply{Outcome: script.Done}, unconfirmed: true, sent: f.sent}, nil
+		done := script.ReleaseReply{Outcome: script.Done}
+		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: f.sent}, nil
 	}
 	return f, nil
 }

@@ -113,7 +113,7 @@ func (t *quorumTry) awaits() bool {
 // ask asks one node for the lock, and sends its vote. A node may answer
 //
 //	before the poll is decided      poll makes its grant a member of the lease, or releases it
-//	after that, within nodeTimeout  admitLateVotes does, while the lease lives
+//	after that, within nodeTimeout  admitLateVotes does or, if there is no lease, the next poll or quorumTry.fail
 //	after nodeTimeout               attempt has returned; claim.Abandoned gives back what the call is granted later
 func (t *quorumTry) ask(i int) {
 	v := vote{nodeIndex: i}

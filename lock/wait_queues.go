@@ -13,8 +13,8 @@ import (
 
 // waitQueues are the queues of this client's waiters: one for each lock, or one for each waiter of a FairMutex. They
 // are first come, first served. Only the head of a queue talks to Redis. It sleeps until it learns of a release: from a
-// message, or from a holder of this client. A timer shortly before the end of the holder's lease, or after it, makes up for lost
-// messages.
+// message, or from a holder of this client. A timer shortly before the end of the holder's lease, or after it, makes up
+// for lost messages.
 type waitQueues struct {
 	c *Client
 

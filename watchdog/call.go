@@ -99,7 +99,8 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		if l := c.leases[i]; l.verify && l.tries == 0 { // joined during the call, and then given to Verify: not renewed by it
+		// It joined during the call, and was then given to Verify: the call hasn't renewed it.
+		if l := c.leases[i]; l.verify && l.tries == 0 {
 			e.move(l, g.expedite(now))
 		}
 	}

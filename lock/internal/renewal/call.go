@@ -93,7 +93,9 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 			err = r.read(ctx, b, all, reply, sent)
 		}
 		keyFault := node.NoteKeyFault(err) ||
-			err == nil && slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.NoteKeyFault(r.Err) })
+			err == nil && slices.ContainsFunc(b.Results, func(res watchdog.Result) bool {
+				return node.NoteKeyFault(res.Err)
+			})
 		if !keyFault {
 			return err
 		}

@@ -10,9 +10,10 @@
 //     too, if it passes the lock on to another client. The score is the time at which the client began to wait, or last
 //     got the lock; after a hand-over within the client, that of its next request.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
-//     (next.lua), unless the score is older than that: then it only wakes the client. It publishes the remote grant on that client's channel and, with script.PassOnAnnounced, -tag on the
-//     lock's channel for all others. If the entry is of the waiter to which the release may hand the lock over
-//     (hand_over.lua), that waiter gets it for a whole lease instead, and nothing is published.
+//     (next.lua), unless the score is older than that: then it only wakes the client. It publishes the remote grant on
+//     that client's channel and, with script.PassOnAnnounced, -tag on the lock's channel for all others. If the entry
+//     is of the waiter to which the release may hand the lock over (hand_over.lua), that waiter gets it for a whole
+//     lease instead, and nothing is published.
 //  3. Take. The head takes the lock if enough of the trust time is left: Member.TakeGrant. Otherwise it asks Redis,
 //     which answers that the lock is its own if the trust time isn't over.
 //  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease

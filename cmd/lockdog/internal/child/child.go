@@ -90,8 +90,8 @@ type Child struct {
 	killAt time.Time // if ending
 }
 
-// Start starts a command. title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
-// error is ErrTooLate, or one of starting the guard or the command.
+// Start starts a command. title precedes the command in the list of processes, in the guard's entry. limit is the first
+// limit: see Extend. The error is ErrTooLate, or one of starting the guard or the command.
 func Start(cmd *exec.Cmd, title string, limit Limit) (*Child, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
@@ -337,7 +337,7 @@ func groupOfCommand(t *terminal) group {
 	switch {
 	case t == nil:
 		return groupOwn
-	case listsDescendants(): // the group can't be killed, as we and others are in it: what must be killed has to be found
+	case listsDescendants(): // the group has others, too: what must be killed has to be found in another way
 		return groupShared
 	}
 	return groupSession

@@ -21,8 +21,8 @@ const guardEnv = "LOCKDOG_GUARD"
 const (
 	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
 	slack = 100 * time.Millisecond
-	// A signal that lockdog has got was sent to the whole process group if the guard gets it in getsWithin, or has got it
-	// in the last gotWithin, in which lockdog wasn't stopped.
+	// A signal that lockdog has got was sent to the whole process group if the guard gets it in getsWithin, or has got
+	// it in the last gotWithin, without the time in which lockdog was stopped.
 	getsWithin, gotWithin = 250 * time.Millisecond, time.Second
 	// killPause is the time between two kills: a process that is left may have started another one.
 	killPause = 5 * time.Millisecond
