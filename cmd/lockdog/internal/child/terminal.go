@@ -42,7 +42,7 @@ func (t *terminal) restore(killed bool) {
 	defer func() { _ = t.file.Close() }()
 	fd, own := int(t.file.Fd()), unix.Getpgrp()
 	front, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if err != nil || !killed {
+	if err != nil || front <= 0 || !killed { // a group outside our PID namespace has the number 0
 		return
 	}
 	if errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
