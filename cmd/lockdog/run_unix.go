@@ -303,6 +303,12 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	signal.Notify(signals, passed...)
 	err := r.start(ctx, command)
 	if err != nil {
+		select {
+		case sig := <-signals: // it may have ended the guard, before that could handle it
+			came := sig.(syscall.Signal)
+			return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), err, r.release(ctx))}
+		default:
+		}
 		code := child.CannotRun(err)
 		if errors.Is(err, child.ErrTooLate) {
 			code = exitLost

@@ -139,14 +139,16 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 	}
 	defer func() { _ = unix.Close(theirs) }()
 	order := guardOrder{
-		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), group: groupOfCommand(c.terminal),
-		pgid: unix.Getpgrp(), path: cmd.Path,
+		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), group: groupOfCommand(c.terminal), path: cmd.Path,
 	}
 	c.link, c.guard = ours, &exec.Cmd{
 		Path: self, Args: append([]string{title}, cmd.Args...), Env: append(cmd.Environ(), order.env()),
-		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: order.group != groupShared},
 	}
-	if err := c.guard.Start(); err != nil {
+	// In a shared group the terminal's signals reach the guard before it can handle them, and even before its exec, for
+	// which this process waits, and can't be stopped.
+	if err := whileBlocked(stayed, c.guard.Start); err != nil {
 		ours.close()
 		return err
 	}
@@ -197,7 +199,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 		}
 		c.killOrphans()
 	}
-	c.terminal.restore(c.asked || c.orphaned || c.status.Signaled())
+	c.terminal.restore(c.asked || c.orphaned)
 	close(c.gone)
 }
 
@@ -319,7 +321,6 @@ type guardOrder struct {
 	fd        int   // of its end of the socket
 	ask, kill int64 // the first limit, by clock
 	group     group
-	pgid      int // of lockdog's process group
 	path      string
 }
 
@@ -337,22 +338,23 @@ func groupOfCommand(t *terminal) group {
 	switch {
 	case t == nil:
 		return groupOwn
-	case listsDescendants(): // the group has others, too: what must be killed has to be found in another way
+	// The group has others, too: what must be killed has to be found in another way.
+	case listsDescendants():
 		return groupShared
 	}
 	return groupSession
 }
 
 func (o *guardOrder) env() string {
-	return fmt.Sprintf("%s=%d %d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.pgid, o.path)
+	return fmt.Sprintf("%s=%d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.path)
 }
 
 func parseGuardOrder(text string) (o guardOrder, err error) {
-	words := strings.SplitN(text, " ", 6) // the path may contain spaces
-	if len(words) < 6 || words[5] == "" {
+	words := strings.SplitN(text, " ", 5) // the path may contain spaces
+	if len(words) < 5 || words[4] == "" {
 		return o, strconv.ErrSyntax
 	}
-	o.path = words[5]
-	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group, &o.pgid)
+	o.path = words[4]
+	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group)
 	return o, err
 }

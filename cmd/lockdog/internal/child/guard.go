@@ -54,10 +54,9 @@ func Guard() bool {
 		got: make(map[syscall.Signal]int64), passAt: make(map[syscall.Signal]int64),
 	}
 	adoptOrphans()
-	// Only now is this process a member of lockdog's group. Before, a signal of the terminal would have killed it, or
-	// stopped it within lockdog's fork, and then lockdog could not stop.
-	if g.shared && unix.Setpgid(0, o.pgid) != nil {
-		return true // lockdog has ended, or isn't in that group any more
+	unblock(stayed) // in this thread, and so for the command
+	if g.shared {
+		g.awaitLockdog(o.ask)
 	}
 	if g.start(&o) {
 		g.run()
@@ -65,14 +64,17 @@ func Guard() bool {
 	return true
 }
 
+// stayed are the signals that stay handles. They are blocked when the guard starts.
+var stayed = []syscall.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT,
+}
+
 // stay makes the guard survive the usual signals that end or stop a process: it must end after the command. It returns
 // those that come. Notify, unlike Ignore, isn't inherited by the command.
 func stay() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	for _, sig := range []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT,
-	} {
+	for _, sig := range stayed {
 		if !signal.Ignored(sig) {
 			signal.Notify(signals, sig)
 		}
@@ -90,6 +92,8 @@ type guarding struct {
 	got     map[syscall.Signal]int64 // when signals came that lockdog hasn't told of
 	passAt  map[syscall.Signal]int64 // when signals that lockdog has told of are passed on, unless they come until then
 
+	countFrom int64 // what this process has got before doesn't count: the command may not have got it
+
 	askAt  int64
 	killAt int64
 	grace  int64 // from Ask to Kill of the last limit; used when lockdog is gone
@@ -98,6 +102,22 @@ type guarding struct {
 	ended     bool // the command has ended; what it started may continue, unless asked
 	none      bool // no child is left
 	abandoned bool // lockdog is gone
+}
+
+// awaitLockdog waits while lockdog is stopped, as by Ctrl-Z: the command would run without it.
+func (g *guarding) awaitLockdog(until int64) {
+	for clock() < until {
+		stop := false
+		for len(g.signals) > 0 {
+			stop = <-g.signals == syscall.SIGTSTP || stop
+		}
+		if stop {
+			time.Sleep(slack) // lockdog is about to stop, or has continued
+		} else if !isStopped(os.Getppid()) {
+			return
+		}
+		time.Sleep(killPause)
+	}
 }
 
 // start starts the command. It reports false if the limit is over or the start fails.
@@ -119,11 +139,8 @@ func (g *guarding) start(o *guardOrder) bool {
 		g.link.write(message{eventFailed, int64(errno), 0})
 		return false
 	}
-	for len(g.signals) > 0 { // the command may not have got them, so they don't count
-		if sig := <-g.signals; sig == syscall.SIGTSTP {
-			_ = syscall.Kill(p.Pid, syscall.SIGTSTP)
-		}
-	}
+	// What comes now may have been sent before the command was there.
+	g.countFrom = clock() + int64(slack)
 	g.command = p.Pid
 	_ = p.Release() // reap waits for it, as for its orphans
 	g.link.write(message{eventStarted, int64(g.command), 0})
@@ -250,6 +267,10 @@ func (g *guarding) pass(sig syscall.Signal) {
 // noteSignal notes a signal that this process has got.
 func (g *guarding) noteSignal(sig syscall.Signal) {
 	switch {
+	case clock() < g.countFrom:
+		if sig == syscall.SIGTSTP {
+			_ = syscall.Kill(g.command, syscall.SIGTSTP)
+		}
 	case sig == syscall.SIGCONT: // lockdog may have been stopped, and tells only now of what has come meanwhile
 		for sig := range g.got {
 			g.got[sig] = clock()
@@ -273,6 +294,9 @@ func (g *guarding) matched(sig syscall.Signal) {
 
 // wake continues a stopped command that has got a signal which asks it to end: it gets that when it continues.
 func (g *guarding) wake(sig syscall.Signal) {
+	if !isStopped(g.command) {
+		return
+	}
 	if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
 		g.signalGroup(syscall.SIGCONT)
 	}

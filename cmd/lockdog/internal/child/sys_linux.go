@@ -3,9 +3,11 @@ package child
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +35,37 @@ func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } 
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 const clockID = unix.CLOCK_BOOTTIME // continues while the machine sleeps
+
+// whileBlocked calls f in a thread in which signals are blocked. A process that f starts inherits that.
+func whileBlocked(signals []syscall.Signal, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.Sigset_t
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, sigset(signals), &before) // fails only if called wrongly, as below
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
+	return f()
+}
+
+// unblock unblocks signals in this thread.
+func unblock(signals []syscall.Signal) {
+	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, sigset(signals), nil)
+}
+
+func sigset(signals []syscall.Signal) *unix.Sigset_t {
+	set := new(unix.Sigset_t)
+	bits := 8 * int(unsafe.Sizeof(set.Val[0]))
+	for _, sig := range signals {
+		set.Val[(int(sig)-1)/bits] |= 1 << ((int(sig) - 1) % bits)
+	}
+	return set
+}
+
+// isStopped reports whether a process is stopped, as by Ctrl-Z.
+func isStopped(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(stat), ") ") // the name before it may have spaces
+	return strings.HasPrefix(state, "T")
+}
 
 // listsDescendants reports whether descendants finds any: /proc is that of our PID namespace, and the kernel lists
 // children there (CONFIG_PROC_CHILDREN).

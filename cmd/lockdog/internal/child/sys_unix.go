@@ -19,6 +19,12 @@ func adoptOrphans() {}
 
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
+func whileBlocked(_ []syscall.Signal, f func() error) error { return f() }
+
+func unblock([]syscall.Signal) {}
+
+func isStopped(int) bool { return true } // it may be: nothing is lost if a signal to continue is sent
+
 func listsDescendants() bool { return false }
 
 func descendants(map[int]bool) []int { return nil }
