@@ -264,6 +264,7 @@ func TestRunSignaledOftenAtTerminal(t *testing.T) {
 	}
 	term.types(t, run+"\n")
 	term.shows(t, "\r\nbegun")
+	time.Sleep(1200 * time.Millisecond) // see TestRunSignaledOnceAtTerminal
 	term.types(t, "\x1a")
 	term.shows(t, "Stopped")
 	term.types(t, "\nkill -USR1 %1\n")
