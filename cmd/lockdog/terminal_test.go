@@ -165,10 +165,9 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 	term.shows(t, "\r\nbegun")
 	term.types(t, "\x1a")
 	term.showsLater(t, 1, "Stopped", "ready> ")
-	term.types(t, "fg\n")
 	until(t, "the command goes on", func() bool { // what is typed while the shell hands over the terminal may be lost
-		term.types(t, "again\n")
-		return strings.Contains(term.all(), "\r\nwhole again")
+		term.types(t, "fg\n") // for the shell first, and then for the command
+		return strings.Contains(term.all(), "\r\nwhole fg")
 	})
 
 	term.types(t, self+" run job --lease 10s -- sh -c 'echo begun again; read word'\n")
@@ -176,12 +175,12 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 	term.types(t, "\x1a")
 	until(t, "the lock is free", func() bool { return server.Client(t).Exists(t.Context(), "job").Val() == 0 })
 	term.showsLater(t, 2, "Stopped", "ready> ")
-	term.types(t, "fg; echo code $?\n")
+	term.types(t, "\nfg; echo code $?\n") // the first key may be lost
 	term.shows(t, "code 76")
 }
 
 // A signal reaches the command once, whether the terminal or the shell sends it to all that run together, or somebody to lockdog alone. An interactive
-// shell as the command has a process group of its own, as here a session.
+// shell leaves the process group; here setsid does.
 func TestRunSignaledOnceAtTerminal(t *testing.T) {
 	t.Parallel()
 	const count = `trap 'n=$((n+1)); echo got $n' INT; trap 'exit 7' TERM; echo begun; while :; do sleep 0.05; done`
@@ -223,8 +222,8 @@ func TestRunStartsAtTerminal(t *testing.T) {
 	term, self := shellAtTerminal(t, server.Addr())
 	pause := func() { time.Sleep(rand.N(300 * time.Millisecond)) }
 	for i := range 8 {
-		mark := fmt.Sprintf("round %d, ", i)
-		term.types(t, "echo "+mark+"$((1 + 1)); "+self+" run stopped -- sleep 600\n")
+		mark, name := fmt.Sprintf("round %d, ", i), fmt.Sprint("stopped", i)
+		term.types(t, "echo "+mark+"$((1 + 1)); "+self+" run "+name+" -- sleep 600\n")
 		term.shows(t, mark+"2")
 		pause()
 		until(t, "it is stopped", func() bool { // the shell may have got the first one itself
@@ -232,8 +231,9 @@ func TestRunStartsAtTerminal(t *testing.T) {
 			_, after, _ := strings.Cut(term.all(), mark+"2")
 			return strings.Contains(after, "Stopped")
 		})
-		term.types(t, "\nkill %+; wait; echo over $((1 + "+fmt.Sprint(i)+"))\n")
+		term.types(t, "\nkill %+; echo over $((1 + "+fmt.Sprint(i)+"))\n")
 		term.shows(t, fmt.Sprintf("\r\nover %d", i+1))
+		until(t, "it ends", func() bool { return server.Client(t).Exists(t.Context(), name).Val() == 0 })
 	}
 	for i := range 8 {
 		mark := fmt.Sprintf("script %d, ", i)
@@ -413,7 +413,7 @@ func TestRunInBackgroundOfTerminal(t *testing.T) {
 		return info.Size()
 	}
 	before := steps()
-	term.types(t, "bg\n")
+	term.types(t, "\nbg\n") // the first key may be lost
 	until(t, "the command goes on", func() bool { return steps() > before })
 	term.types(t, "echo still $((1 + 1))\n")
 	term.shows(t, "\r\nstill 2")
