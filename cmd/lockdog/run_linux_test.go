@@ -49,19 +49,26 @@ func TestRunGuardKilled(t *testing.T) {
 	second.end(t).want(t, 0, "second", "")
 }
 
-// A stopped command gets the signal that ends lockdog's run, too: it is continued.
+// A stopped command gets the signal that ends lockdog's run, too: it is continued, and so is what it has started.
 func TestRunSignalsAStoppedCommand(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := startRun(t, server.Addr(), "job", "echo $$ > pid; kill -STOP $$; sleep 600")
-	until(t, "the command is stopped", func() bool {
-		pid, _ := os.ReadFile(s.Dir + "/pid")
-		stat, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		return strings.Contains(string(stat), ") T ")
-	})
-	send(t, s, syscall.SIGTERM)
-	s.end(t).want(t, 143, "", "")
-	wantFree(t, server, "job")
+	const stops = "echo $$ > pid; kill -STOP $$; sleep 600"
+	for what, script := range map[string]string{"itself": stops, "what it waits for": "trap 'wait; exit 143' TERM; sh -c '" + stops + "' & wait"} {
+		t.Run(what, func(t *testing.T) {
+			s := startRun(t, server.Addr(), "job", script)
+			stopped := func() bool {
+				pid, _ := os.ReadFile(s.Dir + "/pid")
+				stat, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+				return strings.Contains(string(stat), ") T ")
+			}
+			until(t, "it is stopped", stopped)
+			send(t, s, syscall.SIGTERM)
+			s.end(t).want(t, 143, "", "")
+			wantFree(t, server, "job")
+			until(t, "it is continued", func() bool { return !stopped() })
+		})
+	}
 }
 
 // While it waits for the lock, an upgrade may remove lockdog's file.

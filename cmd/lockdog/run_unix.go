@@ -294,20 +294,14 @@ var passed = slices.DeleteFunc([]os.Signal{
 // must have been registered for endings before the acquire. run reads signals and doesn't ask ctx, because ctx ends
 // some time after the signal.
 func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
-	select {
-	case sig := <-signals:
-		came := sig.(syscall.Signal) // the only kind of os.Signal
-		return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), r.release(ctx))}
-	default:
+	if ended := r.ifSignaled(ctx, signals, nil); ended != nil {
+		return ended
 	}
 	signal.Notify(signals, passed...)
 	err := r.start(ctx, command)
 	if err != nil {
-		select {
-		case sig := <-signals: // it may have ended the guard, before that could handle it
-			came := sig.(syscall.Signal)
-			return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), err, r.release(ctx))}
-		default:
+		if ended := r.ifSignaled(ctx, signals, err); ended != nil { // the signal may have ended the guard
+			return ended
 		}
 		code := child.CannotRun(err)
 		if errors.Is(err, child.ErrTooLate) {
@@ -330,6 +324,22 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 			"lockdog: the process that guards the command was killed, and so the command was, too")
 	}
 	return r.finish(ctx, ended, r.child.ExitCode(), nothingLeft)
+}
+
+// ifSignaled releases the lock if one of endings has come, and returns the error to end with, which contains err.
+// Otherwise it returns nil.
+func (r *running) ifSignaled(ctx context.Context, signals <-chan os.Signal, err error) error {
+	for {
+		select {
+		case sig := <-signals:
+			if came := sig.(syscall.Signal); slices.Contains(endings, sig) { // the only kind of os.Signal
+				err = errors.Join(signalError(came), err, r.release(ctx))
+				return &exitError{code: exitSignal + int(came), err: err}
+			}
+		default:
+			return nil
+		}
+	}
 }
 
 // finish releases the lock after the command has ended with a code, unless something that it started is left. It

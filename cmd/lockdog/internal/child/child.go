@@ -36,9 +36,8 @@
 //
 // On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So what has left
 // the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are killed, nobody
-// does. There the command has its own process group at a terminal, too, in a session of its own: it may read from the
-// terminal as its stdin, but can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc
-// doesn't list children.
+// does. At a terminal, the command has a session of its own there: it may read from the terminal as its stdin, but
+// can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc doesn't list children.
 package child
 
 import (
@@ -46,8 +45,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -314,47 +311,4 @@ func CannotRun(err error) int {
 		return 127
 	}
 	return 126
-}
-
-// guardOrder is what a guard gets in its environment.
-type guardOrder struct {
-	fd        int   // of its end of the socket
-	ask, kill int64 // the first limit, by clock
-	group     group
-	path      string
-}
-
-// group is which process group a command gets.
-type group int
-
-const (
-	groupOwn     group = iota // its own
-	groupShared               // that of lockdog and the guard
-	groupSession              // its own, in its own session
-)
-
-// groupOfCommand returns which process group a command gets from this process, whose terminal is t, nil for none.
-func groupOfCommand(t *terminal) group {
-	switch {
-	case t == nil:
-		return groupOwn
-	// The group has others, too: what must be killed has to be found in another way.
-	case listsDescendants():
-		return groupShared
-	}
-	return groupSession
-}
-
-func (o *guardOrder) env() string {
-	return fmt.Sprintf("%s=%d %d %d %d %s", guardEnv, o.fd, o.ask, o.kill, o.group, o.path)
-}
-
-func parseGuardOrder(text string) (o guardOrder, err error) {
-	words := strings.SplitN(text, " ", 5) // the path may contain spaces
-	if len(words) < 5 || words[4] == "" {
-		return o, strconv.ErrSyntax
-	}
-	o.path = words[4]
-	_, err = fmt.Sscan(text, &o.fd, &o.ask, &o.kill, &o.group)
-	return o, err
 }
