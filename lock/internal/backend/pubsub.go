@@ -198,14 +198,15 @@ func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving
 	leaving = make(map[string]bool)
 	for _, channel := range channels {
 		slot := hashslot.Of(channel)
-		if !owns.has(slot) {
-			return nil, ErrGone
+		lost := !owns.has(slot)
+		if lost {
+			err = ErrGone
 		}
-		if slices.Contains(owns.leaving, slot) {
+		if lost || slices.Contains(owns.leaving, slot) {
 			leaving[channel] = true
 		}
 	}
-	return leaving, nil
+	return leaving, err
 }
 
 // ownSlots are the slots of a node.

@@ -101,13 +101,13 @@ func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 		leaves bool
 	}{
 		"a primary":                 {primary + "0-16383\n", nil, false},
-		"a replica":                 {replica + other, backend.ErrGone, false},
-		"a primary of other slots":  {fmt.Sprint(primary, slot+1, "-16383\n"), backend.ErrGone, false},
+		"a replica":                 {replica + other, backend.ErrGone, true},
+		"a primary of other slots":  {fmt.Sprint(primary, slot+1, "-16383\n"), backend.ErrGone, true},
 		"a primary of that slot":    {fmt.Sprint(primary, "0 ", slot, "\n"), nil, false},
 		"that slot leaves":          {fmt.Sprint(other, primary, "0-16383 [", slot, "->-id2]\n"), nil, true},
 		"that slot leaves, too":     {fmt.Sprint(primary, "0-16383 [7-<-id2] [8->-id3] [", slot, "->-id2] [9->-id2]\n"), nil, true},
 		"another slot leaves":       {fmt.Sprint(primary, "0-16383 [", slot+1, "->-id2]\n"), nil, false},
-		"that slot comes":           {fmt.Sprint(primary, "0-7 [", slot, "-<-id2]\n"), backend.ErrGone, false},
+		"that slot comes":           {fmt.Sprint(primary, "0-7 [", slot, "-<-id2]\n"), backend.ErrGone, true},
 		"it is being given it back": {fmt.Sprint(primary, "0-16383 [", slot, "-<-id2]\n"), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -422,6 +422,29 @@ func TestMux_SlotLeaves(t *testing.T) {
 	}
 }
 
+// A node has lost a channel, and is handing on another, but the layout that go-redis has is old: messages of both may be published elsewhere.
+func TestMux_OldLayout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newServers()
+		m, _ := newMux(t, s)
+		var lost, leaving, stays listener
+		m.Listen("c", &lost)
+		m.Listen("d", &leaving)
+		m.Listen("e", &stays)
+		after(2 * time.Second)
+		s.with(func() { s.owners["c"], s.hidden, s.stale, s.leaving = "b", true, true, map[string]bool{"d": true} })
+		after(4 * time.Second)
+		lost.want(t, "the listener of the lost channel", "up", "down")
+		leaving.want(t, "that of the channel that leaves", "up", "down")
+		stays.want(t, "that of another channel", "up")
+		s.with(func() { s.stale, s.leaving = false, nil })
+		after(8 * time.Second)
+		lost.want(t, "the listener, at the new node", "up")
+		leaving.want(t, "that of the channel that stays after all", "up")
+		stays.want(t, "that of another channel, later")
+	})
+}
+
 // The server is checked as often as the documentation says, whether the connection is silent or not.
 func TestMux_ChecksRegularly(t *testing.T) {
 	const waiting, control = 3 * time.Second, 30 * time.Second

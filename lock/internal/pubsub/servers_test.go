@@ -2,7 +2,6 @@ package pubsub_test
 
 import (
 	"context"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -26,7 +25,8 @@ type servers struct {
 	silent   bool            // nothing is answered
 	closes   bool            // SUBSCRIBE ends the connection
 	gone     map[string]bool // nodes that can't be connected to
-	hidden   bool            // Node and Current don't know of the last moves
+	hidden   bool            // Node doesn't know of the last moves
+	stale    bool            // ... nor does Moved find out
 	leaving  map[string]bool // channels that are being handed on, as Current says
 	mute     bool            // Current says nothing
 	follows  int             // calls of Follow
@@ -37,7 +37,7 @@ func newServers() *servers {
 }
 
 func (s *servers) Traits() backend.Traits      { return backend.Traits{PerNode: true} }
-func (s *servers) Moved(context.Context)       { s.with(func() { s.hidden = false }) }
+func (s *servers) Moved(context.Context)       { s.with(func() { s.hidden = s.hidden && s.stale }) }
 func (s *servers) Follow(context.Context) bool { s.with(func() { s.follows++ }); return true }
 
 func (s *servers) with(f func()) {
@@ -202,13 +202,18 @@ func (c *conn) Close() error { return c.do(c.close) }
 func (c *conn) Current(_ context.Context, channels []string) (leaving map[string]bool, err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	switch {
-	case slices.ContainsFunc(channels, func(channel string) bool { return c.node != "" && c.s.owner(channel) != c.node }):
-		return nil, backend.ErrGone
-	case c.s.mute:
+	if c.s.mute {
 		return nil, net.ErrClosed
 	}
-	return maps.Clone(c.s.leaving), nil
+	leaving = make(map[string]bool)
+	for _, channel := range channels {
+		lost := c.node != "" && c.s.owner(channel) != c.node
+		if lost {
+			err = backend.ErrGone
+		}
+		leaving[channel] = lost || c.s.leaving[channel]
+	}
+	return leaving, err
 }
 
 func (c *conn) Receive(ctx context.Context, timeout time.Duration) (ev backend.Event, err error) {

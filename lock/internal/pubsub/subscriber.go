@@ -334,9 +334,10 @@ func (s *subscriber) retry(pause time.Duration, moved bool) {
 	})
 }
 
-// check checks whether the channels are still published at the connection's server, and whether they are about to leave
-// it. It does nothing if a check is running, if the last one began less than interval ago and didn't find the server
-// gone, or after Close. PING isn't enough: a server that has left the cluster, or has lost its slots, still answers it.
+// check checks whether messages of the channels are still published at the connection's server, and whether the
+// channels are about to leave it. It does nothing if a check is running, if the last one began less than interval ago
+// and didn't find the server gone, or after Close. PING isn't enough: a server that has left the cluster, or has lost
+// its slots, still answers it.
 func (s *subscriber) check(conn *connection, interval time.Duration) {
 	m := s.mux
 	m.mu.Lock()
@@ -366,7 +367,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 		if gone {
 			conn.checked = time.Time{} // a Recheck needn't wait: the new layout may not be known yet
 		}
-		if err != nil || s.conn != conn {
+		if s.conn != conn {
 			return
 		}
 		for _, channel := range channels {
@@ -374,7 +375,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 			case sub == nil:
 			case leaving[channel]:
 				sub.on(leaves)
-			default:
+			case err == nil:
 				sub.on(stays)
 			}
 		}

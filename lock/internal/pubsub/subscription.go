@@ -13,15 +13,15 @@ package pubsub
 // A refusal doesn't name its channel, so it rejects all requested subscriptions. If one of them is acknowledged after
 // all, it is subscribed. A lost connection, or a move to another node, leads from every state back to pending.
 //
-// All messages are received only in the state subscribed: while a slot leaves, some may be published at the node that
-// it moves to.
+// All messages are received only in the state subscribed: while a slot leaves, and until the new layout is known, some
+// may be published at the node that it moves to.
 type state uint8
 
 const (
 	pending state = iota
 	requested
 	subscribed
-	leaving // subscribed, but the slot is being moved to another node
+	leaving // subscribed, but the slot is being moved to another node, or has been
 	rejected
 )
 
@@ -34,7 +34,7 @@ const (
 	refused                   // by the server
 	ended                     // by the server, without an UNSUBSCRIBE
 	retried                   // the pause after a rejection is over
-	leaves                    // a check has found that the channel's slot is being moved to another node
+	leaves                    // a check has found that the channel's slot is being moved to another node, or has been
 	stays                     // a check has found that it isn't
 	relocated                 // the channel lives on another node
 	disconnected
