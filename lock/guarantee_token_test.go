@@ -38,6 +38,42 @@ func TestTokensRiseThoughTheClockDoesNot(t *testing.T) {
 	})
 }
 
+// A counter keeps the expiry that somebody has given it, whichever script draws from it or raises it.
+func TestTokenCounterKeepsItsExpiry(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "Multi", "Quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				servers := threeServers(t)
+				m := minHolders(t, clientsOf(t, newScope(t), servers))[kind]
+				free(t, try(t, m))
+				if kind != "Quorum" {
+					servers = servers[:1]
+				}
+				ahead := time.Now().Add(time.Hour).UnixMicro()
+				for i, srv := range servers {
+					rdb := srv.Client(t)
+					for _, counter := range fences(t, rdb) { // the first server's is far ahead, so the others' are raised to it
+						must(t, "SET", rdb.Set(t.Context(), counter, ahead-int64(i)*1e9, 2*time.Hour).Err())
+					}
+				}
+				l := try(t, m)
+				synctest.Wait()
+				for _, srv := range servers {
+					rdb := srv.Client(t)
+					for _, counter := range fences(t, rdb) {
+						if n, err := rdb.Get(t.Context(), counter).Int64(); err != nil || n <= ahead || rdb.TTL(t.Context(), counter).Val() <= 0 {
+							t.Errorf("%s is %d, %v, and has an expiry of %v", counter, n, err, rdb.TTL(t.Context(), counter).Val())
+						}
+					}
+				}
+				free(t, l)
+			})
+		})
+	}
+}
+
 func fences(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*lockdog:fence:*").Result()

@@ -49,7 +49,7 @@ for i = 1, #KEYS / 2 do
   if ARGV[2 * i + 2] ~= '' then
     meta = meta .. ' ' .. ARGV[2 * i + 2]
   end
-  local set = redis.pcall('set', counter, text)
+  local set = redis.pcall('set', counter, text, 'keepttl')
   if not set.err then
     set = redis.pcall('hset', lock, ARGV[2 * i + 1], 1, '@lockdog', meta)
   end

@@ -20,7 +20,7 @@ if last and (last == '' or string.find(last, '%D')) then
 end
 last = last and tonumber(last) or 0
 if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
-  redis.call('set', KEYS[2], ARGV[2])
+  redis.call('set', KEYS[2], ARGV[2], 'keepttl')
 end
 local meta = ARGV[2]
 if found[2] and string.byte(found[2], 2) == fairMark then
