@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,20 +42,24 @@ func threeServers(t *testing.T) []*redistest.Fake {
 // processes, which take it then and not when the lease that they saw would have ended.
 func TestMinHold(t *testing.T) {
 	t.Parallel()
-	const minHold = 2 * time.Second // of a lease of 30 s
-	for _, kind := range []string{"Mutex", "FairMutex", "Multi", "Quorum"} {
-		t.Run(kind, func(t *testing.T) {
+	for _, tt := range []struct {
+		kind    string
+		minHold time.Duration // the lease is 30 s
+	}{
+		{"Mutex", 2 * time.Second}, {"Mutex", time.Minute}, {"FairMutex", 2 * time.Second}, {"Multi", time.Minute}, {"Quorum", 2 * time.Second},
+	} {
+		t.Run(fmt.Sprint(tt.kind, " ", tt.minHold), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				servers := threeServers(t)
 				s, elsewhere := newScope(t), newScope(t)
 				c, other := clientsOf(t, s, servers), clientsOf(t, elsewhere, servers)
-				here, there := minHolders(t, c, lock.WithMinHold(minHold))[kind], minHolders(t, other)[kind]
+				here, there := minHolders(t, c, lock.WithMinHold(tt.minHold))[tt.kind], minHolders(t, other)[tt.kind]
 
 				l := try(t, here)
 				granted := time.Now()
-				synctest.Wait()                                         // a Quorum's third node may come later; a waiter's call must not overtake it
-				waiters := []lock.Locker{there, minHolders(t, c)[kind]} // the first in line is elsewhere
+				synctest.Wait()                                            // a Quorum's third node may come later; a waiter's call must not overtake it
+				waiters := []lock.Locker{there, minHolders(t, c)[tt.kind]} // the first in line is elsewhere
 				var gotAt [2]time.Time
 				var all sync.WaitGroup
 				for i, m := range waiters {
@@ -78,12 +83,17 @@ func TestMinHold(t *testing.T) {
 				mustMatch(t, err, lock.ErrHeld)
 				all.Wait()
 				for i, at := range gotAt {
-					if after := at.Sub(granted); after < minHold-50*time.Millisecond || after > minHold+patience/2 {
+					if after := at.Sub(granted); after < tt.minHold-50*time.Millisecond || after > tt.minHold+patience/2 {
 						t.Errorf("waiter %d has the lock %v after the grant", i, after)
 					}
 				}
 				if n := s.sum(t, telemetry.MetricLosses); n != 0 {
 					t.Errorf("%v losses", n)
+				}
+				for _, s := range []*scope{s, elsewhere} {
+					if n := s.sum(t, telemetry.MetricTakeovers, "lockdog.reason="+string(telemetry.TakeoverExpired)); n != 0 {
+						t.Errorf("%v takeovers of a holder that vanished", n)
+					}
 				}
 				if n := s.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n < 2 {
 					t.Errorf("%v releases count as released", n)

@@ -3,6 +3,8 @@ package lock
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/waitset"
 )
 
 // next returns when the head asks without a message.
@@ -54,19 +56,21 @@ func (q *waitQueue) timerFired() {
 func (q *waitQueue) setFallback(granted bool) {
 	wait := fallbackAfter + rand.N(fallbackAfter)
 	if granted {
-		wait += q.head.lock.grantTrust()
+		wait += min(q.head.lock.cfg.lease/renewalsPerLease, waitset.MaxTrust)
 	}
 	q.fallback = time.Now().Add(wait)
 	q.signal()
 }
 
 // noteHolder notes who holds the lock, and when to ask again: as a rule shortly before the lease ends, because a living
-// holder has renewed it by that time. If the holder hasn't (overdue), the next question comes after the end.
+// holder has renewed it by that time. If the holder hasn't (overdue), or doesn't any more (released), the next question
+// comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
-	q.seen = lastHolder{
-		HeldError: holder, traceparent: traceparent, moving: before.moving,
-		overdue: holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
+	q.seen = lastHolder{HeldError: holder, traceparent: traceparent, moving: before.moving}
+	if holder.Owner == before.Owner && wait >= 0 {
+		q.seen.overdue = wait < before.Remaining/3
+		q.seen.released = before.released && wait <= before.Remaining // otherwise it has renewed since
 	}
 	q.gap = false
 	deaf := q.seen.moving || q.subscription != subUp // messages may not arrive
@@ -80,7 +84,7 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
 	}
-	if !q.seen.overdue {
+	if !q.seen.overdue && !q.seen.released {
 		wait -= min(wait/4, maxForesight)
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
