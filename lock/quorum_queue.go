@@ -16,7 +16,8 @@ type quorumQueue struct {
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
-	failed  error     // pollResult.err of the head's last question
+	failed  error     // pollResult.err of the last question
+	failing time.Time // since when all questions have had one; zero if failed is nil
 	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
@@ -163,16 +164,23 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue.q.mu.Unlock()
 }
 
-// noteAnswer notes the result of the waiter's question, if it is the head: what it has seen at the nodes, who holds the
-// lock by the answers of a majority, and the traceparent of that holder's acquire. failed is pollResult.err.
+// noteAnswer notes the result of the waiter's question: what it has seen at the nodes, who holds the lock by the
+// answers of a majority, and the traceparent of that holder's acquire. failed is pollResult.err. A waiter that isn't
+// the head has asked before it entered the queue: of that only the failure is noted.
 func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, traceparent string, failed error) {
 	w.noteNodes(nodes)
 	queue := w.queue
 	queue.q.mu.Lock()
-	if queue.waiters.Front() == w.place {
-		if queue.failed = failed; holder != nil {
-			queue.seen, queue.trace = *holder, traceparent
-		}
+	switch head := queue.waiters.Front() == w.place; {
+	case failed != nil && queue.failed == nil:
+		queue.failed, queue.failing = failed, time.Now()
+	case failed != nil:
+		queue.failed = failed
+	case head:
+		queue.failed, queue.failing = nil, time.Time{}
+	}
+	if queue.waiters.Front() == w.place && holder != nil {
+		queue.seen, queue.trace = *holder, traceparent
 	}
 	seen := queue.seen
 	queue.q.mu.Unlock()
@@ -224,7 +232,18 @@ func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)
 }
 
-// last returns the holder by the last answer of a majority, and the error of the head's last question.
+// failing returns for how long all questions have failed while the waiter was in the queue.
+func (w *quorumWaiter) failing() time.Duration {
+	w.queue.q.mu.Lock()
+	defer w.queue.q.mu.Unlock()
+	since := w.queue.failing
+	if since.IsZero() {
+		return 0
+	}
+	return min(time.Since(since), time.Since(w.tracked[0].since))
+}
+
+// last returns the holder by the last answer of a majority, and the error of the last question.
 func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,24 +155,17 @@ func (t *quorumTry) lock() (*Lease, error) {
 		w.noteAnswer(t.nodes, r.held, r.trace, r.err)
 	}
 	a := &t.record.acquire
-	a.WaitStart()              // until the acquire ends: its polls are part of the wait
-	var failingSince time.Time // since when every poll has had an err; zero: the last one had none
+	a.WaitStart() // until the acquire ends: its polls are part of the wait
 	for {
 		switch {
 		case r.shut:
 			return t.fail(telemetry.AcquireCanceled, r.err)
-		case r.err == nil:
-			failingSince = time.Time{}
-		case failingSince.IsZero():
-			failingSince = time.Now()
-		}
-		// Nodes may come back: a waiter fails only if the errors outlast one lease, or are final.
-		if r.err != nil && (r.final || time.Since(failingSince) > cfg.lease) {
+		case r.err != nil && (r.final || w.failing() > cfg.lease): // otherwise nodes may come back
 			return t.fail(telemetry.AcquireError, r.err)
 		}
 		why, err := t.sleep(w, waitOver)
 		if err != nil {
-			return t.quit(w, r, err)
+			return t.quit(w, err)
 		}
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
@@ -187,7 +179,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent(), nil)
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
-			return t.ended(t.stopped(w, r, context.Cause(t.ctx)))
+			return t.ended(t.stopped(w, context.Cause(t.ctx)))
 		}
 		r = now
 		w.noteAnswer(t.nodes, r.held, r.trace, r.err)
@@ -195,14 +187,14 @@ func (t *quorumTry) lock() (*Lease, error) {
 }
 
 // quit ends the call after a sleep that failed with err.
-func (t *quorumTry) quit(w *quorumWaiter, r *pollResult, err error) (*Lease, error) {
+func (t *quorumTry) quit(w *quorumWaiter, err error) (*Lease, error) {
 	switch {
 	case t.ctx.Err() != nil:
-		return t.ended(t.stopped(w, r, err))
+		return t.ended(t.stopped(w, err))
 	case errors.Is(err, ErrClosed):
 		return t.fail(telemetry.AcquireCanceled, err)
 	}
-	if err = t.stopped(w, r, nil); redisfail.IsUnavailable(err) {
+	if err = t.stopped(w, nil); redisfail.IsUnavailable(err) {
 		return t.fail(telemetry.AcquireError, err)
 	}
 	return t.fail(telemetry.AcquireTimeout, err)
@@ -275,9 +267,8 @@ func (t *quorumTry) closing() (n int) {
 }
 
 // stopped returns the error of a wait that ended without the lock. cause is nil if WithWait is over.
-func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
+func (t *quorumTry) stopped(w *quorumWaiter, cause error) error {
 	held, failed := w.last(t.m.name)
-	failed = cmp.Or(r.err, failed)
 	switch {
 	case failed != nil: // whether the lock is held is unknown
 		return errors.Join(cause, failed)

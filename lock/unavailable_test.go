@@ -15,6 +15,7 @@ import (
 	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -176,6 +177,58 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 				down.Store(false)
 				leave()
 				<-head
+				free(t, held)
+			})
+		})
+	}
+}
+
+// The first question of several callers has failed, and all wait. What the head of their queue has heard since is what they all know.
+func TestErrUnavailable_OverByThen(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "Quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var down atomic.Bool
+				tap := fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+					if isEval(cmd) && down.Load() {
+						return redisfail.ReplyError("LOADING Redis is loading the dataset in memory")
+					}
+					return nil
+				}}
+				var here, there []*lock.Client
+				for range 3 {
+					srv := redistest.StartFake(t)
+					here, there = append(here, openTapped(t, srv, tap)), append(there, open(t, srv.Client(t)))
+				}
+				quorum := func(cs []*lock.Client) *lock.Quorum {
+					q, err := lock.NewQuorum(cs...)
+					must(t, "NewQuorum", err)
+					return q
+				}
+				ours, theirs := quorum(here), quorum(there)
+				mutex := func(c *lock.Client, q *lock.Quorum, opts ...lock.LockOption) lock.Locker {
+					if kind == "Mutex" {
+						return c.Mutex("job", opts...)
+					}
+					return q.Mutex("job", opts...)
+				}
+				held := try(t, mutex(there[0], theirs))
+				down.Store(true)
+				var callers []<-chan taken
+				for range 3 {
+					callers = append(callers, begin(t.Context(), mutex(here[0], ours, lock.WithWait(20*time.Second))))
+				}
+				time.Sleep(5 * time.Second)
+				down.Store(false)
+				for _, caller := range callers {
+					err := (<-caller).err
+					mustMatch(t, err, lock.ErrHeld)
+					if errors.Is(err, lock.ErrUnavailable) {
+						t.Errorf("15 s after the last error: %v", err)
+					}
+				}
 				free(t, held)
 			})
 		})

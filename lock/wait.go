@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -31,7 +30,6 @@ type waiter struct {
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
 	claim    *claim        // replaced only by that goroutine, after an attempt. During one, no lock is handed to it
-	failed   error         // of the last attempt, nil if it didn't fail; only that goroutine uses it
 	won      *acquireReply // the reply that ends its wait: it has the lock, or the latch is open. Final once set
 	handedBy *claim        // of the holder that handed the lock over, nil for a latch; final once won is set
 
@@ -199,7 +197,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 // refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once per waiter.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
-	w.failingSince, w.failed = time.Time{}, nil
+	w.failingSince = time.Time{}
 	w.q.headRefused(attempt, v)
 	ws.mu.Unlock()
 	if hint := w.lock.kind.emptyHint; hint != "" && v.Remaining < 0 && !w.warned {
@@ -216,7 +214,6 @@ func (ws *waitQueues) attemptFailed(
 	ws.mu.Lock()
 	q := w.q
 	q.headFailed(attempt, err)
-	w.failed = err
 	if w.failingSince.IsZero() {
 		w.failingSince = q.failingSince // failures of earlier heads count, if it waited then
 		if w.since.After(q.failingSince) {
@@ -248,7 +245,8 @@ func (ws *waitQueues) attemptFailed(
 	return final
 }
 
-// wakeupSources are the wakeups that are counted. The first question after a subscription isn't one of them.
+// wakeupSources maps the wakeups that are counted to what telemetry calls them. wakeSubscribed isn't counted: there the
+// head asks only because the subscription is new.
 var wakeupSources = map[wakeup]telemetry.WakeupSource{
 	wakeMessage:  telemetry.WakeupMessage,
 	wakeLocal:    telemetry.WakeupLocal,
@@ -281,11 +279,12 @@ func (w *waiter) stopped(cause error) error {
 	ws := w.lock.c.waits
 	ws.mu.Lock()
 	var seen HeldError
-	failed := w.failed
-	if w.q != nil { // its head asks for all
-		seen = w.q.seen.HeldError
-		if replicas := (*ReplicasError)(nil); !errors.As(w.q.failures.err, &replicas) { // about the head's own options
-			failed = cmp.Or(failed, w.q.failures.err)
+	var failed error
+	if q := w.q; q != nil { // its head asks for all
+		seen = q.seen.HeldError
+		replicas := (*ReplicasError)(nil)
+		if q.head == w || !errors.As(q.failures.err, &replicas) { // that is about the head's own options
+			failed = q.failures.err
 		}
 	}
 	ws.mu.Unlock()

@@ -60,7 +60,7 @@ func (ws *waitQueues) enter(
 ) *waiter {
 	w := &waiter{
 		lock: lk, ctx: ctx, claim: claim, params: *params, signal: make(chan struct{}, 1),
-		since: time.Now(), failed: failed,
+		since: time.Now(),
 	}
 	w.failures.note(failed)
 	ws.join(w, seen)
@@ -87,6 +87,9 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 		ws.queues[key] = q
 		ws.fair.add(q)
 	} else {
+		if w.failures.err != nil { // the last question of all
+			q.failures.note(w.failures.err)
+		}
 		w.prev = q.tail
 		q.tail.next = w
 	}
