@@ -104,7 +104,6 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
 	c.rec, err = telemetry.NewRecorder(telemetry.Config{
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
-		CallerAttributes: cfg.callerAttributes,
 	})
 	if err != nil {
 		_ = be.Close()

@@ -72,13 +72,6 @@ func WithLossNotifications() Option {
 	return clientOption(func(c *clientConfig) { c.lossNotices = true })
 }
 
-// WithCallerAttributes puts the attribute lockdog.wait on the span in the ctx of a call that waited: for how many
-// seconds the calls with that span have waited for locks so far. So a slow request shows on its own span whether locks
-// made it slow. A call that didn't wait adds nothing. The span acquire, its child, shows each wait by itself.
-func WithCallerAttributes() Option {
-	return clientOption(func(c *clientConfig) { c.callerAttributes = true })
-}
-
 // WithWaitGraph sets how long a wait lasts before the client writes it into the wait graph and looks for deadlocks. The
 // graph shows who waits for whom in all processes. The default is 1s; 100ms to 1h are allowed; 0 turns both off.
 //

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -27,8 +28,10 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 			continue
 		}
 		asked++
+		ctx, cancel := t.limited(v.nodeIndex) // here: t may begin another acquire at the node before the answer comes
 		go func() {
-			kept, err := t.raiseToken(v, token)
+			defer cancel()
+			kept, err := raiseToken(ctx, v, token)
 			results <- raised{i, kept, err}
 		}()
 	}
@@ -57,9 +60,7 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 }
 
 // raiseToken raises a node's token to that of the lease. It reports whether the lock is still held there.
-func (t *quorumTry) raiseToken(v vote, token int64) (kept bool, err error) {
-	ctx, cancel := t.limited(v.nodeIndex)
-	defer cancel()
+func raiseToken(ctx context.Context, v vote, token int64) (kept bool, err error) {
 	lk := v.claim.lock
 	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, func(r *script.Request) {
 		script.RaiseArgs(r, v.claim.scriptClaim(), token)

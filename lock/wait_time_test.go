@@ -3,16 +3,12 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/locktest"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // wantWaited checks WaitTime. In a bubble it is exact.
@@ -94,15 +90,15 @@ func TestWaitTimeAddsUp(t *testing.T) {
 
 // waitsOfEachKind has one call of each kind wait for three seconds, some of them twice: for two names of a Multi. each is told of the ctx that
 // call was made with.
-func waitsOfEachKind(t *testing.T, opts []lock.Option, request func(kind string) context.Context, each func(kind string, ctx context.Context)) {
+func waitsOfEachKind(t *testing.T, each func(kind string, ctx context.Context)) {
 	t.Helper()
 	ctx := t.Context()
 	srv := locktest.New(t)
-	c, other := srv.NewClient(opts...), srv.NewClient()
+	c, other := srv.NewClient(), srv.NewClient()
 	three := func(kind string, wait func(ctx context.Context) error, open func()) {
 		t.Helper()
 		failed := make(chan error, 1)
-		ctx := request(kind)
+		ctx := lock.TrackWaitTime(t.Context())
 		go func() { failed <- wait(ctx) }()
 		time.Sleep(3 * time.Second)
 		open()
@@ -165,10 +161,10 @@ func waitsOfEachKind(t *testing.T, opts []lock.Option, request func(kind string)
 	})
 
 	servers := []*locktest.Server{locktest.New(t), locktest.New(t), locktest.New(t)}
-	over := func(opts ...lock.Option) *lock.QuorumMutex {
+	over := func() *lock.QuorumMutex {
 		var clients []*lock.Client
 		for _, s := range servers {
-			clients = append(clients, s.NewClient(opts...))
+			clients = append(clients, s.NewClient())
 		}
 		q, err := lock.NewQuorum(clients...)
 		if err != nil {
@@ -177,105 +173,23 @@ func waitsOfEachKind(t *testing.T, opts []lock.Option, request func(kind string)
 		return q.Mutex("a:quorum")
 	}
 	held := try(t, over())
-	three("quorum", locking(over(opts...)), func() { free(t, held) })
+	three("quorum", locking(over()), func() { free(t, held) })
 }
 
-// callerAttribute is lockdog.wait on the span with that name, "" if it hasn't it.
-func (s *scope) callerAttribute(t *testing.T, name string) string {
-	t.Helper()
-	spans := s.spansNamed(name)
-	if len(spans) != 1 {
-		t.Fatalf("%d spans %q", len(spans), name)
-	}
-	return attrsOf(spans[0])[telemetry.KeyWait]
-}
-
-// Every kind counts a wait once, however many members it has, and the caller's span has it. With a Multi it is the span of
-// the caller, too, not that of the whole.
+// Every kind counts a wait once, however many members it has.
 func TestWaitTimeOfEachKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScope(t)
-		opts := []lock.Option{lock.WithTracerProvider(s.tracer), lock.WithCallerAttributes()}
 		n := 0
-		request := func(kind string) context.Context {
-			ctx, _ := s.tracer.Tracer("test").Start(lock.TrackWaitTime(t.Context()), kind)
-			return ctx
-		}
-		waitsOfEachKind(t, opts, request, func(kind string, ctx context.Context) {
+		waitsOfEachKind(t, func(kind string, ctx context.Context) {
 			n++
 			// A Quorum pauses before it asks, so that one of several is the first.
 			if got := lock.WaitTime(ctx); got < 3*time.Second || got > 3*time.Second+250*time.Millisecond || kind != "quorum" && got != 3*time.Second {
 				t.Errorf("%s: waited %v, want 3s", kind, got)
 			}
-			trace.SpanFromContext(ctx).End()
-			if got := s.callerAttribute(t, kind); got != "3" && kind != "quorum" || got == "" {
-				t.Errorf("%s: lockdog.wait is %q", kind, got)
-			}
 		})
 		if n != 10 {
 			t.Errorf("%d kinds waited", n)
-		}
-		for _, span := range s.spans.GetSpans() {
-			if span.InstrumentationScope.Name == telemetry.ScopeName && attrsOf(span)[telemetry.KeyWait] != "" {
-				t.Errorf("%s has it, too", span.Name)
-			}
-		}
-	})
-}
-
-func TestCallerAttributesAddUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newScope(t)
-		srv := locktest.New(t, lock.WithTracerProvider(s.tracer))
-		a, b, silent, other := srv.NewClient(lock.WithCallerAttributes()), srv.NewClient(lock.WithCallerAttributes()), srv.NewClient(), srv.NewClient()
-		span := func(name string) (context.Context, trace.Span) {
-			return s.tracer.Tracer("test").Start(t.Context(), name)
-		}
-		waitFor := func(ctx context.Context, c *lock.Client, name string, d time.Duration) {
-			held := try(t, other.Mutex(name))
-			waits := begin(ctx, c.Mutex(name))
-			time.Sleep(d)
-			free(t, held)
-			free(t, granted(t, waits))
-		}
-
-		ctx, request := span("in turn")
-		waitFor(ctx, a, "one", time.Second)
-		waitFor(ctx, b, "one", 2*time.Second)
-		waitFor(ctx, silent, "one", 4*time.Second) // not by an option of its client
-		request.End()
-		waitFor(ctx, a, "one", 8*time.Second) // after the end
-		if got := s.callerAttribute(t, "in turn"); got != "3" {
-			t.Errorf("lockdog.wait is %q, want 3", got)
-		}
-
-		ctx, request = span("at once")
-		var all sync.WaitGroup
-		for i, name := range []string{"one", "two", "three"} {
-			all.Go(func() { waitFor(ctx, []*lock.Client{a, a, b}[i], name, 2*time.Second) })
-		}
-		all.Wait()
-		request.End()
-		if got := s.callerAttribute(t, "at once"); got != "6" {
-			t.Errorf("lockdog.wait is %q, want 6", got)
-		}
-
-		ctx, request = span("no wait")
-		l, err := a.Mutex("one").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		free(t, l)
-		request.End()
-		ctx, request = span("without the option")
-		waitFor(ctx, silent, "one", time.Second)
-		request.End()
-		for _, name := range []string{"no wait", "without the option"} {
-			if got := s.callerAttribute(t, name); got != "" {
-				t.Errorf("%s: lockdog.wait is %q", name, got)
-			}
 		}
 	})
 }

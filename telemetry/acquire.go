@@ -23,10 +23,7 @@ type Acquire struct {
 	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
 	links    []trace.Link // to the holders seen
 
-	waits     *waits        // of TrackWaits; nil: the ctx has none
-	caller    trace.Span    // gets the waits as an attribute; nil: not wanted
-	waitStart time.Time     // of the current wait, if waits are measured
-	waited    time.Duration // the sum of the waits that have ended, if waits are measured
+	waits *waits // of TrackWaits; nil: the ctx has none
 
 	takeover TakeoverReason
 	waiting  bool
@@ -46,9 +43,6 @@ const maxOwner = 256
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (_ context.Context, a Acquire) {
 	l.role.appear(ctx)
 	a.lock, a.op, a.lease = l, OpAcquire, lease
-	if r.callerAttributes && !l.role.isMember() { // Inherit adds a member's waits to those of its whole
-		a.caller = trace.SpanFromContext(ctx)
-	}
 	ctx = a.begin(ctx, l.role.acquireSpan)
 	a.start = clock(ctx, a.span, l.role.acquireTime)
 	return ctx, a
@@ -66,11 +60,10 @@ func (a *Acquire) Traceparent() string {
 // Attempt counts an attempt to take the lock. It may consist of several requests, if some fail.
 func (a *Acquire) Attempt() { a.attempts++ }
 
-// Inherit adds the acquire of a member to that of its whole: its waits, attempts and wake-ups. The last holder, with
+// Inherit adds the acquire of a member to that of its whole: its attempts and wake-ups. The last holder, with
 // the links, and the last error of m replace those of a, if m has them.
 func (a *Acquire) Inherit(m *Acquire) {
 	m.WaitEnd() // a wait that began because Redis failed may not have ended
-	a.addWait(m.waited)
 	a.attempts += m.attempts
 	a.wakeups += m.wakeups
 	if m.blocked != "" {
@@ -83,7 +76,7 @@ func (a *Acquire) Inherit(m *Acquire) {
 
 // BlockedBy notes the holder of the lock; "" is ignored. The span gets one link to each holder whose traceparent is
 // valid and sampled, to the latest eight at most. Anybody may have written both strings: so the traceparent is parsed
-// strictly and never becomes a parent, and a long owner is cut off.
+// strictly and never becomes a parent, and a long owner is truncated.
 func (a *Acquire) BlockedBy(owner, traceparent string) {
 	if a.ended || owner == "" || !a.recording() {
 		return
@@ -117,9 +110,8 @@ func (a *Acquire) WaitStart() {
 	a.waiting = true
 	a.lock.role.waiting.add(a.ctx, 1)
 	a.waits, _ = a.ctx.Value(waitsKey{}).(*waits)
-	if a.waits != nil || a.lock.rec.callerAttributes {
-		a.waitStart = time.Now()
-		a.waits.change(1, a.waitStart)
+	if a.waits != nil {
+		a.waits.change(1, time.Now())
 	}
 }
 
@@ -130,19 +122,8 @@ func (a *Acquire) WaitEnd() {
 	}
 	a.waiting = false
 	a.lock.role.waiting.add(a.ctx, -1)
-	if !a.waitStart.IsZero() {
-		now := time.Now()
-		a.waits.change(-1, now)
-		a.addWait(now.Sub(a.waitStart))
-		a.waitStart = time.Time{}
-	}
-}
-
-// addWait adds a wait that has ended, also on the caller's span if that is wanted.
-func (a *Acquire) addWait(d time.Duration) {
-	a.waited += d
-	if a.caller != nil && d > 0 {
-		callers.add(a.caller, d)
+	if a.waits != nil {
+		a.waits.change(-1, time.Now())
 	}
 }
 

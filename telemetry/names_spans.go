@@ -42,7 +42,6 @@ const (
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
-	KeyWait        attribute.Key = "lockdog.wait" // on the caller's span: see Config.CallerAttributes
 
 	KeyDeadlockCycle  attribute.Key = "lockdog.deadlock.cycle"
 	KeyDeadlockBroken attribute.Key = "lockdog.deadlock.broken"

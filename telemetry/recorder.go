@@ -27,8 +27,6 @@ type Config struct {
 	// not create or close Recorders. It may still be called during Close or soon after it. nil: the gauges of State
 	// have no value.
 	State func() State
-	// CallerAttributes adds the time that acquires wait to the spans of their callers: KeyWait.
-	CallerAttributes bool
 }
 
 // State is the state of a client when metrics are collected.
@@ -48,8 +46,6 @@ type Recorder struct {
 	state   func() State
 	shared  *registry
 	closed  atomic.Bool
-
-	callerAttributes bool
 
 	errors                 map[Operation]*counts
 	commands               counts
@@ -75,8 +71,6 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 		tracing: tracing{configured: cfg.TracerProvider},
 		logger:  cfg.Logger,
 		state:   cfg.State,
-
-		callerAttributes: cfg.CallerAttributes,
 	}
 	r.ends = Burst{rec: r, window: endsWindow}
 	r.groups.Store(&map[string]*group{}) // metrics may be collected from now on

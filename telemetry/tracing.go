@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracing finds the tracer, and finds out whether it is a no-op: Start of a no-op tracer costs four allocations, a lock
-// should cost none.
+// tracing finds the tracer, and finds out whether it is a no-op: Start of a no-op tracer costs four allocations, and
+// tracing that is off should cost none.
 type tracing struct {
 	configured trace.TracerProvider // nil: the global one
 	state      atomic.Pointer[tracerState]
