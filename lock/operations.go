@@ -3,6 +3,7 @@ package lock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +21,11 @@ type operations struct {
 	dispatcher    *dispatch.Dispatcher
 	backend       *backend.Redis
 	rec           *telemetry.Recorder
-	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
+	noWaitSetTill atomic.Int64 // when to try the wait sets again, in Unix ns: the ACL didn't allow them; 0: it does
 }
+
+// waitSetPause is how long no wait set is used after an ACL didn't allow it: somebody may add the rule.
+const waitSetPause = time.Minute
 
 // acquireReply is what this client knows of the outcome of a claim. It comes from the reply to the claim, from the
 // reply to a release that handed the lock over, or from a message that granted the lock.
@@ -46,7 +50,8 @@ type releaseReply struct {
 
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
-	oneKey, noWaitSet := false, o.waitSetDenied.Load()
+	oneKey, till := false, o.noWaitSetTill.Load()
+	noWaitSet := till != 0 && time.Now().UnixNano() < till
 	for {
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.ttlArg, Traceparent: claim.traceparent,
@@ -70,12 +75,13 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 			continue
 		case inWaitSet && redisfail.IsForbidden(err):
 			noWaitSet = true // perhaps the ACL forbids only the wait set
+			till = time.Now().Add(waitSetPause).UnixNano()
 			continue
 		default:
 			return acquireReply{}, err
 		}
 		if noWaitSet {
-			o.waitSetDenied.Store(true)
+			o.noWaitSetTill.Store(till)
 		}
 		v, err := script.ParseAcquire(reply.Value)
 		err = learnAcquire(&reply, v, err, claim)
@@ -147,7 +153,7 @@ func (o *operations) releaseWithRetry(
 		rel.Error(redisfail.Classify(f.Refused).Kind)
 	}
 	if f.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
-		// The lease hadn't ended, so most likely an earlier try of this call removed the entry.
+		// The lease hadn't ended, so most likely an earlier try of this call, whose reply was lost, removed the owner.
 		done := script.ReleaseReply{Outcome: script.Done}
 		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: f.sent}, nil
 	}
@@ -180,7 +186,7 @@ func (o *operations) releaseOnce(
 		params.entries.TakeOut = claim.WaitEntry()
 	}
 	f, _, err := o.sendRelease(ctx, claim, params, timeout)
-	if failed := cmp.Or(err, f.Refused); failed != nil {
+	if failed := cmp.Or(err, f.Refused); failed != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err

@@ -3,15 +3,20 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -112,7 +117,8 @@ func TestCalledInVain(t *testing.T) {
 	}
 }
 
-// Who releases a lock in whose line others stand looks after it: they ask, and when they leave, all do.
+// A client that releases a lock for which it has a waiter, too, sees to it that somebody takes the lock, even if the
+// client that was woken hears nothing: its own waiter asks or, if that one leaves, all clients are woken and ask.
 func TestCalledInVainByOneWhoWaits(t *testing.T) {
 	t.Parallel()
 	for name, leaves := range map[string]bool{"asks": false, "leaves": true} {
@@ -199,5 +205,34 @@ func TestWhoIsInTheSet(t *testing.T) {
 		await(t, "Lock", gone)
 		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), set).Val() == 0 })
 		free(t, l)
+	})
+}
+
+// Where the ACL doesn't allow the wait set, a waiter has no entry. Once somebody has added the rule, it has one within a minute and a question.
+func TestWaitSetIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const job, set = "job", "lockdog_wait:{job}"
+		srv := redistest.StartFake(t)
+		var forbidden atomic.Bool
+		var asked atomic.Int64
+		forbidden.Store(true)
+		c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if !forbidden.Load() || !script.Acquire.IsRunBy(cmd) || !slices.Contains(cmd.Args(), any(set)) {
+				return nil
+			}
+			asked.Add(1)
+			return redisfail.ReplyError("NOPERM No permissions to access a key")
+		}})
+		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex(job))
+		next := begin(t.Context(), c.Mutex(job))
+		time.Sleep(59 * time.Second)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked with the wait set %d times in a minute", n)
+		}
+		forbidden.Store(false)
+		inSet(t, srv, job, 1)
+		free(t, l)
+		free(t, granted(t, next))
 	})
 }
