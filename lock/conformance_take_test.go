@@ -274,8 +274,6 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 	holder, operator := w.client(), w.client()
 	other := try(t, w.lock(holder, "b", lock.WithLease(long)))
 	var l *lock.Lease
-	// The client of a Ring asks for its leases when it has taken a server for dead, as it does while it hardly runs. Then it may find the lock missing before it reads
-	// the message.
 	eventually(t, patience, func() bool {
 		l = try(t, w.lock(holder, "a", lock.WithLease(long)))
 		// The client subscribes to its control channel after its first grant: forcing comes again until it is heard.
@@ -291,7 +289,7 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 			return err != nil
 		})
 		var lost *lock.LostError
-		return !errors.As(l.Err(), &lost) || lost.Cause != lock.CauseMissing
+		return !errors.As(l.Err(), &lost) || lost.Cause != lock.CauseMissing // see isToldOfForce
 	})
 	mustBeLost(t, l, lock.CauseForced)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)

@@ -202,6 +202,22 @@ func mustBeLostAs(t *testing.T, l *lock.Lease, cause lock.Cause) {
 	}
 }
 
+// isToldOfForce takes a lock away by force and reports whether its holder was told. A client that hardly runs may take its connection for dead,
+// ask for its leases, and find the lock missing before it has read the message: then the lock is to be taken and forced again.
+func isToldOfForce(t *testing.T, l *lock.Lease, operator *lock.Mutex) bool {
+	t.Helper()
+	if was, err := operator.ForceUnlock(t.Context()); !was || err != nil {
+		t.Errorf("ForceUnlock: %v, %v", was, err)
+	}
+	await(t, "Done", l.Ended())
+	var lost *lock.LostError
+	if errors.As(l.Err(), &lost) && lost.Cause == lock.CauseMissing {
+		return false
+	}
+	mustBeLost(t, l, lock.CauseForced)
+	return true
+}
+
 // mustBeCanceled waits for the end of a lease's Context, which must be a cancellation for this reason.
 func mustBeCanceled(t *testing.T, l *lock.Lease, reason lock.Reason) *lock.CanceledError {
 	t.Helper()

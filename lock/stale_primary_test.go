@@ -83,10 +83,13 @@ func beforeTheSwitch(t *testing.T, servers *redistest.Sentinel, cluster bool) (c
 		free(t, granted(t, next))
 		control := controlOf(told.Owner())
 		eventually(t, patience, func() bool { return elected.PubSubNumSub(t.Context(), control).Val()[control] == 1 }) // since the renewal above
-		if was, err := other.Mutex(job + "told").ForceUnlock(t.Context()); err != nil || !was {
-			t.Errorf("ForceUnlock: %v, %v", was, err)
-		}
-		mustBeLost(t, told, lock.CauseForced)
+		eventually(t, patience, func() bool {
+			if isToldOfForce(t, told, other.Mutex(job+"told")) {
+				return true
+			}
+			told = try(t, holder.Mutex(job+"told", lock.WithLease(far)))
+			return false
+		})
 		free(t, l)
 	}
 }
