@@ -23,7 +23,6 @@ import (
 
 const (
 	forbidden = locktest.ReplyError("NOPERM User app has no permissions to run the 'evalsha' command") // for good
-	loading   = locktest.ReplyError("LOADING Redis is loading the dataset in memory")                  // for a while
 )
 
 var errReset = errors.New("connection reset by peer")
@@ -225,51 +224,6 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// Redis refuses for a while: TryLock returns the error soon, Lock waits for it to pass.
-func TestFailAcquires_Temporary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		srv.FailAcquires(loading)
-		m, start := srv.Client().Mutex(name), time.Now()
-		if _, err := m.TryLock(t.Context()); !errors.Is(err, loading) || time.Since(start) > 200*time.Millisecond {
-			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
-		}
-		time.AfterFunc(10*time.Second, func() { srv.FailAcquires(nil) })
-		if err := m.Do(t.Context(), func(context.Context, *lock.Lease) error { return nil }); err != nil {
-			t.Errorf("Do, while it passed: %v", err)
-		}
-		srv.FailAcquires(loading)
-		start = time.Now()
-		if _, err := m.Lock(t.Context()); !errors.Is(err, loading) || time.Since(start) < lock.DefaultLease {
-			t.Errorf("Lock: %v, after %v", err, time.Since(start))
-		}
-	})
-}
-
-// On an error of the network, nobody waits; only those do who already waited.
-func TestFailAcquires_Network(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		release := srv.Hold(name, "java")
-		waited := make(chan error, 1)
-		go func() {
-			waited <- srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
-		}()
-		synctest.Wait()
-		srv.FailAcquires(errReset)
-		release()
-		start := time.Now()
-		if _, err := srv.NewClient().Mutex(name).Lock(t.Context()); !errors.Is(err, errReset) || time.Since(start) > 200*time.Millisecond {
-			t.Errorf("Lock: %v, after %v", err, time.Since(start))
-		}
-		time.Sleep(10 * time.Second)
-		srv.FailAcquires(nil)
-		if err := <-waited; err != nil {
-			t.Errorf("the waiter: %v", err)
-		}
-	})
-}
-
 // A release that hands the lock over would acquire it, too.
 func TestFailAcquires_HandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -291,122 +245,9 @@ func TestFailAcquires_HandOver(t *testing.T) {
 	})
 }
 
-func TestFailReleases_Network(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		l := take(t, srv.Client())
-		srv.FailReleases(errReset)
-		start := time.Now()
-		if err := l.Release(t.Context()); !errors.Is(err, errReset) || time.Since(start) > lock.DefaultLease {
-			t.Errorf("Release: %v, after %v", err, time.Since(start))
-		}
-		time.Sleep(2 * time.Second) // Release gives up when its next try would come too late
-		take(t, srv.NewClient())
-
-		srv.FailReleases(nil)
-		l = takeNamed(t, srv, "second")
-		srv.FailReleases(errReset)
-		time.AfterFunc(5*time.Second, func() { srv.FailReleases(nil) })
-		if err := l.Release(t.Context()); err != nil {
-			t.Errorf("Release that recovers: %v", err)
-		}
-
-		l = takeNamed(t, srv, "third")
-		srv.FailReleases(errReset)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := l.Release(ctx); !errors.Is(err, errReset) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Release with a ctx: %v", err)
-		}
-		if h, err := srv.Client().Mutex("third").Inspect(t.Context()); err != nil || !h.Held {
-			t.Errorf("after a failed release: %+v, %v", h, err)
-		}
-	})
-}
-
-// A release whose last try gets no reply within the rest of the lease says why the tries before failed, too.
-func TestFailReleases_NoReplyAtLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		l := take(t, srv.Client())
-		srv.FailReleases(errReset)
-		time.AfterFunc(lock.DefaultLease-2*time.Second, func() { // a try takes up to 3 s
-			srv.FailReleases(nil)
-			srv.DelayReleases(2 * lock.DefaultLease)
-		})
-		var network net.Error
-		err := l.Release(t.Context())
-		if !errors.Is(err, errReset) || !errors.As(err, &network) || !network.Timeout() {
-			t.Errorf("Release: %v", err)
-		}
-		time.Sleep(2 * lock.DefaultLease) // until the delayed call has ended: Close waits for it
-	})
-}
-
 func takeNamed(t *testing.T, srv *locktest.Server, name string) *lock.Lease {
 	t.Helper()
 	return grab(t, srv.Client().Mutex(name))[0]
-}
-
-// The lock is free although Do fails.
-func TestFailReleases_ReplyLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		srv.FailReleases(locktest.ErrReplyLost)
-		failed := make(chan error, 1)
-		go func() {
-			failed <- srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
-		}()
-		synctest.Wait()
-		srv.Hold(name, "java")() // it is free
-		if err := <-failed; !errors.Is(err, locktest.ErrReplyLost) {
-			t.Errorf("Do: %v", err)
-		}
-
-		// A later try finds it released.
-		l := take(t, srv.Client())
-		time.AfterFunc(time.Second, func() { srv.FailReleases(nil) })
-		if err := l.Release(t.Context()); err != nil {
-			t.Errorf("Release that recovers: %v", err)
-		}
-	})
-}
-
-// What was granted without the client knowing is given back.
-func TestFailAcquires_ReplyLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		srv.FailAcquires(locktest.ErrReplyLost)
-		srv.FailReleases(errReset)
-		m := srv.Client().Mutex(name)
-		if _, err := m.TryLock(t.Context()); !errors.Is(err, locktest.ErrReplyLost) {
-			t.Errorf("TryLock: %v", err)
-		}
-		if h, err := m.Inspect(t.Context()); err != nil || !h.Held {
-			t.Errorf("it wasn't granted: %+v, %v", h, err)
-		}
-		srv.FailReleases(nil)
-		time.Sleep(5 * time.Second)
-		if h, err := m.Inspect(t.Context()); err != nil || h.Held {
-			t.Errorf("it wasn't given back: %+v, %v", h, err)
-		}
-	})
-}
-
-// The caller leaves when its ctx ends, and keeps nothing.
-func TestDelayAcquires_CallerLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		srv.DelayAcquires(2 * time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		if _, err := srv.Client().Mutex(name).TryLock(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
-		}
-		time.Sleep(5 * time.Second)
-		srv.Hold(name, "java") // it is free
-	})
 }
 
 // A call comes to the server at the end of its delay.
@@ -428,39 +269,6 @@ func TestDelay_IsOnTheWayThere(t *testing.T) {
 		})
 		if err := l.Release(t.Context()); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// A delay beyond the client's patience is a call without a reply.
-func TestDelay_BeyondTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		srv.DelayAcquires(time.Hour)
-		start := time.Now()
-		_, err := srv.Client().Mutex(name).TryLock(t.Context())
-		if !errors.Is(err, lock.ErrUnavailable) || time.Since(start) != 5*time.Second { // TryLock waits no longer itself
-			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
-		}
-		start = time.Now()
-		_, err = srv.Client().Mutex(name).Lock(t.Context())
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, lock.ErrUnavailable) || time.Since(start) < 4*5*time.Second {
-			t.Errorf("Lock: %v, after %v", err, time.Since(start))
-		}
-		srv.FailAcquires(forbidden)
-		start = time.Now()
-		if _, err := srv.Client().Mutex(name).Lock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != 5*time.Second {
-			t.Errorf("Lock, with an error: %v, after %v", err, time.Since(start))
-		}
-
-		// Also if it is the reply that gets lost: the server never gets the request.
-		srv.FailAcquires(locktest.ErrReplyLost)
-		srv.FailReleases(forbidden) // or the client would give back what it got
-		if _, err := srv.Client().Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("TryLock, with a lost reply: %v", err)
-		}
-		if h, err := srv.Client().Mutex(name).Inspect(t.Context()); err != nil || h.Held {
-			t.Errorf("%+v, %v: the server got the request", h, err)
 		}
 	})
 }
