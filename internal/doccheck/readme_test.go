@@ -112,23 +112,6 @@ func TestProgramIsTheExample(t *testing.T) {
 	}
 }
 
-// TestLengths keeps what a reader sees first short: README, its program, and the package doc. That it compiles, TestCodeCompiles says.
-func TestLengths(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		what, text string
-		most       int
-	}{
-		{"README.md", readFile(t, "README.md"), 200},
-		{"README.md's program", program(t), 40},
-		{"lock/doc.go", readFile(t, "lock/doc.go"), 60},
-	} {
-		if lines := strings.Count(c.text, "\n"); lines > c.most {
-			t.Errorf("%s has %d lines, more than %d", c.what, lines, c.most)
-		}
-	}
-}
-
 // TestPagesAreLinked looks for pages of docs that README.md doesn't lead to.
 func TestPagesAreLinked(t *testing.T) {
 	t.Parallel()

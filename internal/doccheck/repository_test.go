@@ -1,10 +1,7 @@
 package doccheck_test
 
 import (
-	"io/fs"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,19 +64,6 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
-// TestPicturesAreSmall keeps the pictures from making the repository large.
-func TestPicturesAreSmall(t *testing.T) {
-	t.Parallel()
-	const most = 150 << 10
-	for _, pattern := range []string{"loadtest/report.png", "dashboards/pictures/*.png", "dashboards/pictures/*.svg"} {
-		for _, file := range glob(t, pattern) {
-			if size := len(readFile(t, file)); size > most {
-				t.Errorf("%s: %d bytes, more than %d", file, size, most)
-			}
-		}
-	}
-}
-
 // TestWorkflow holds GitHub's CI to what every CI runs, with actions that can't change under us.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
@@ -96,39 +80,5 @@ func TestWorkflow(t *testing.T) {
 	}
 	if !strings.Contains(all, "- run: .ci/run\n") {
 		t.Error("no workflow runs .ci/run")
-	}
-}
-
-// TestDependabot looks for the folders whose dependencies nobody would update.
-func TestDependabot(t *testing.T) {
-	t.Parallel()
-	var want, got []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "target"):
-			return filepath.SkipDir
-		case d.Name() == "go.mod" || d.Name() == "pom.xml":
-			dir, err := filepath.Rel(root, filepath.Dir(path))
-			if err != nil {
-				return err
-			}
-			want = append(want, "/"+strings.TrimPrefix(filepath.ToSlash(dir), "."))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`directories: \[(.*)\]`).FindAllStringSubmatch(readFile(t, ".github/dependabot.yml"), -1) {
-		for dir := range strings.SplitSeq(m[1], ", ") {
-			got = append(got, strings.Trim(dir, `"`))
-		}
-	}
-	slices.Sort(want)
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf(".github/dependabot.yml has %v, want %v", got, want)
 	}
 }

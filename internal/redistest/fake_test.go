@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,70 +92,6 @@ func TestFakeTakesLongBatches(t *testing.T) {
 		})
 		if err != nil || len(replies) != 2000 {
 			t.Errorf("got %d replies, %v", len(replies), err)
-		}
-	})
-}
-
-func TestFakeIsSilentWhilePaused(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
-		f.Pause(t)
-		start := time.Now()
-		if err := rdb.Incr(ctx, "n").Err(); err == nil || time.Since(start) != time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		f.Resume(t)
-		synctest.Wait()
-		if n := rdb.Get(ctx, "n").Val(); n != "1" {
-			t.Errorf("what was sent meanwhile wasn't done: n = %q", n)
-		}
-	})
-}
-
-func TestFakeRestarts(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
-		sha := rdb.ScriptLoad(ctx, "return 1").Val()
-		rdb.Set(ctx, "k", 1, 0)
-		f.Kill(t)
-		if err := f.Client(t, answerWithin(time.Second)).Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("PING of a dead server: %v", err)
-		}
-		if err := rdb.Ping(ctx).Err(); err == nil {
-			t.Error("a connection has outlived its server")
-		}
-		for data, want := range map[redistest.Data]string{redistest.KeepData: "1", redistest.LoseData: ""} {
-			rdb.Set(ctx, "k", 1, 0)
-			f.Restart(t, data)
-			_ = rdb.Ping(ctx) // finds the dead connection
-			if got := rdb.Get(ctx, "k").Val(); got != want {
-				t.Errorf("after a restart the key holds %q, want %q", got, want)
-			}
-		}
-		if known := rdb.ScriptExists(ctx, sha).Val(); len(known) != 1 || known[0] {
-			t.Errorf("SCRIPT EXISTS: %v", known)
-		}
-	})
-}
-
-func TestFakeRefuses(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
-		f.SetRefusal(func(cmd string, _ ...string) string {
-			if cmd == "SET" {
-				return "OOM command not allowed"
-			}
-			return ""
-		})
-		set := "return redis.call('set', KEYS[1], 1)"
-		for what, err := range map[string]error{"SET": rdb.Set(ctx, "k", 1, 0).Err(), "a script": rdb.Eval(ctx, set, []string{"k"}).Err()} {
-			if err == nil || !strings.Contains(err.Error(), "OOM") {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		f.SetRefusal(nil)
-		if err := rdb.Eval(ctx, set, []string{"k"}).Err(); err != nil {
-			t.Error(err)
 		}
 	})
 }

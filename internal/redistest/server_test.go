@@ -1,14 +1,12 @@
 package redistest_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,16 +20,6 @@ func once(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ReadTimeout = time.Minute
-}
-
-func TestServerEndsWithItsTest(t *testing.T) {
-	t.Parallel()
-	var s *redistest.Server
-	t.Run("inner", func(t *testing.T) { s = redistest.Start(t) })
-	// The process was reaped, so its id is free again.
-	if err := syscall.Kill(s.PID(), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("kill -0 %d = %v, want ESRCH: the server is still there", s.PID(), err)
-	}
 }
 
 func TestConfig(t *testing.T) {
@@ -79,72 +67,6 @@ func TestMissingBinary(t *testing.T) {
 	}
 	if _, _, err := redistest.Launch(false); err == nil {
 		t.Error("Launch: no error")
-	}
-}
-
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb := s.Client(t, once)
-	ctx := t.Context()
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.Pause(t)
-	answered := make(chan error, 1)
-	go func() { answered <- rdb.Set(ctx, "k", "v", 0).Err() }()
-	select {
-	case err := <-answered:
-		t.Errorf("a paused server answered: %v", err)
-	case <-time.After(100 * time.Millisecond): // otherwise it would have
-		s.Resume(t)
-		if err := <-answered; err != nil {
-			t.Errorf("SET after Resume: %v", err)
-		}
-	}
-}
-
-func TestKillAndRestart(t *testing.T) {
-	t.Parallel()
-	persisted := []redistest.Option{
-		redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"),
-	}
-	for _, tc := range []struct {
-		name string
-		opts []redistest.Option
-		data redistest.Data
-		kill bool
-		want error
-	}{
-		{"running, keep", nil, redistest.KeepData, false, nil},
-		{"running, lose", nil, redistest.LoseData, false, redis.Nil},
-		{"killed, nothing was persisted", nil, redistest.KeepData, true, redis.Nil},
-		{"killed, all was persisted", persisted, redistest.KeepData, true, nil},
-		{"killed, lose what was persisted", persisted, redistest.LoseData, true, redis.Nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t, tc.opts...)
-			ctx := t.Context()
-			addr, pid := s.Addr(), s.PID()
-			if err := s.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if tc.kill {
-				s.Kill(t)
-				s.Kill(t) // twice is no error
-				if err := s.Client(t, once).Ping(ctx).Err(); err == nil {
-					t.Fatal("a killed server answered")
-				}
-			}
-			s.Restart(t, tc.data)
-			if s.Addr() != addr || s.PID() == pid {
-				t.Errorf("restarted at %s with pid %d, want %s and another pid", s.Addr(), s.PID(), addr)
-			}
-			if err := s.Client(t).Get(ctx, "k").Err(); !errors.Is(err, tc.want) {
-				t.Errorf("GET = %v, want %v", err, tc.want)
-			}
-		})
 	}
 }
 
