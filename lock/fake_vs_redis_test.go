@@ -247,7 +247,8 @@ func (tw *twins) call(script *backend.Script, keys []string, args ...any) {
 	}
 }
 
-// plain words a reply without what the time makes differ: the clock, tokens drawn from it, and a lease's last minutes.
+// plain describes a reply without what depends on the time: the clock is "now", of a token it only says whether it has
+// risen, and long remaining times are rounded to minutes. Of an error it leaves out which script it came from.
 func (s *side) plain(script *backend.Script, reply any, err error) string {
 	if err != nil {
 		var answer interface{ RedisError() }

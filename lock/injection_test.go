@@ -18,8 +18,9 @@ import (
 // sends are the ways of go-redis to send what a program has written itself.
 var sends = regexp.MustCompile(`^(Do|Eval|EvalRO|EvalSha|EvalShaRO|ScriptLoad|FCall|FCallRO|FunctionLoad|FunctionLoadReplace|NewScript)$`)
 
-// TestCommandsAreLiterals looks at every source that users get: the name of a command is a literal, and what EVAL is given
-// is the text of a Script, which package script alone makes, of embedded files.
+// TestCommandsAreLiterals looks at the sources of package lock and of all packages below it: the name of a command is a
+// literal, and EVAL only gets the text of a Script. Only package script makes Scripts. It makes them from embedded
+// files.
 func TestCommandsAreLiterals(t *testing.T) {
 	t.Parallel()
 	newCmd := regexp.MustCompile(`^New\w*Cmd$`)

@@ -22,8 +22,9 @@ type Mutex struct{ lock }
 var _ Locker = (*Mutex)(nil)
 
 // Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024
-// bytes of valid UTF-8. Braces are allowed only if they give a non-empty {hash tag} that isn't the whole of both. Texts
-// that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
+// bytes of valid UTF-8. Braces are allowed only if prefix and name together contain a non-empty {hash tag} and
+// something beside it. Some texts that lockdog and Redisson use in their own keys are reserved, such as
+// "lockdog:fence:".
 //
 // Mutex does no I/O and never fails. The first use reports an invalid name or option with ErrInvalid.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {

@@ -157,9 +157,9 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	return m
 }
 
-// TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails at once: with
-// a *HeldError, which matches ErrHeld, if a majority has answered but not granted it; or else with what failed at which
-// node.
+// TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails at once. If a
+// majority has answered, but too few have granted it, the error is a *HeldError, which matches ErrHeld. If too few have
+// answered, or no token was confirmed, the error says what failed at which node.
 //
 // Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }

@@ -80,7 +80,7 @@ func (ns *nodes) holders(name string) []string {
 	return owners
 }
 
-// held is at how many nodes a lock is held.
+// held returns the number of nodes at which a lock is held.
 func (ns *nodes) held(name string) int {
 	return len(slices.DeleteFunc(ns.holders(name), func(o string) bool { return o == "" }))
 }

@@ -313,8 +313,9 @@ func (s *trials) prepare(ctx context.Context, world dump, rules ...string) error
 	return err
 }
 
-// stateOf is a server's data in words, but for how long a key is kept. Token counters are left out: they only rise, whoever makes them. So
-// is the wait graph, which is written anew each second or two, and gone after five.
+// stateOf describes a server's data as text. Of an expiry it only says whether there is one. It leaves out token
+// counters, which only rise, whichever script sets them, and the wait graph, which is written anew each second or two
+// and expires after five.
 func stateOf(ctx context.Context, rdb *redis.Client) (state []string, err error) {
 	all, err := rows(rdb.Eval(ctx, `
 		local read = {

@@ -148,9 +148,10 @@ func mod(x, m int64) int64 {
 }
 
 // next returns the next renewal time of a cohort that was renewed by a request. sent is when the request was sent. The
-// time is an interval after sent, or c.nextBy, or an even share of the interval after the last cohort of the ring,
-// whichever is soonest. So an uneven ring becomes even within n calls, and no lease waits longer than its interval.
-// Overdue cohorts (backlog) come before this one, so each of them adds a share.
+// time is the earliest of these: sent plus the interval; c.nextBy; and, if the ring isn't empty, interval/n after the
+// ring's last cohort (or after sent, if that is later). So an uneven ring becomes even within n calls, and no lease
+// waits longer than its interval. Overdue cohorts (backlog) come before this one, so each of them adds another
+// interval/n.
 func (g *group) next(c *cohort, sent int64) int64 {
 	due := min(sent+g.interval, c.nextBy)
 	if len(g.ring) == 0 {

@@ -22,8 +22,8 @@ type Spec struct {
 	// future counts as now.
 	Sent time.Time
 	// Until, if set, is the first deadline of a lease that was granted for less than TTL, unless Sent+TTL-Margin is
-	// earlier. The first renewal, which makes the lease TTL long, is planned after an eighth of the time from now to
-	// that deadline, or earlier. StopRenewal doesn't prevent it.
+	// earlier. The first renewal extends the lease to the whole TTL. It is planned for when an eighth of the time from
+	// Watch to that deadline has passed, or earlier. StopRenewal doesn't prevent it.
 	Until time.Time
 	// Alarm is when Holder.Alarm is called for the first time; zero: never.
 	Alarm time.Time

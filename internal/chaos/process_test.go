@@ -31,12 +31,13 @@ type process struct {
 
 func (p *process) name() string { return fmt.Sprintf("client process %d", p.number) }
 
-// outputOf is the file of what a client process prints.
+// outputOf returns the path of the file that gets a client process's standard error.
 func (r *run) outputOf(number int) string {
 	return filepath.Join(r.dir, fmt.Sprintf("client-%d.log", number))
 }
 
-// start starts a client process, behind the gates of the i-th client. It ends with the test at the latest.
+// start starts a client process that reaches the servers through the proxies of the i-th client (gates). The end of the
+// test kills the process, if nothing else has ended it.
 func (r *run) start(t *testing.T, i int) *process {
 	t.Helper()
 	r.lastProc++

@@ -2,13 +2,13 @@
 // go-redis. They reach a miniredis through proxies, over pipes in this process, in a synctest bubble. A seed decides
 // which faults come and what the workers try. Six workers contend for two locks. They share three clients, each of
 // which stands for a process. Two faults strike, each as a rule when a worker has just got a lock, and a calm follows.
-// That takes about 15 seconds of fake time. Checked are
+// That takes about 15 seconds of fake time. The runs check:
 //
-//   - exclusion: no two leases of a lock are live at one time, except those of readers, and as many of a semaphore as
-//     it has permits;
+//   - exclusion: no two leases of a lock are live at one time. Readers may share a lock, and a semaphore may have as
+//     many leases as permits;
 //   - tokens: an exclusive lease of a lock has a larger token than all earlier leases of it;
-//   - progress: a lock that somebody waits for is free for 100 ms at most. Around a fault, a lease, 2 s and the fault's
-//     duration are added. After the last fault every worker gets a lock again;
+//   - progress: a lock that somebody waits for is free for 100 ms at most. Near a fault the limit is longer, by the
+//     length of a lease, 2 s and the duration of the fault. After the last fault every worker gets a lock again;
 //   - calls: every call returns. If it doesn't get the lock, the error is one of those that a fault or another holder
 //     may cause.
 //

@@ -296,9 +296,9 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 	return list[:min(len(list), MostWaits)], nil
 }
 
-// refreshedAt returns the earliest time at which records with a PTTL of ms can have been refreshed, by our clock. It is
-// zero if they had no TTL (no client of lockdog writes such records), or didn't exist yet. The PTTL is a duration by
-// the server's clock, so the two clocks needn't agree.
+// refreshedAt returns the earliest time, by our clock, at which a client can have last refreshed records. asked is when
+// their PTTL was asked for, and ms is the answer. The result is zero if they had no TTL (no client of lockdog writes
+// such records), or didn't exist. The PTTL is a duration by the server's clock, so the two clocks needn't agree.
 func refreshedAt(asked time.Time, ms int64) time.Time {
 	if ms < 0 {
 		return time.Time{}

@@ -34,7 +34,8 @@ const (
 	Freed   = "freed"   // Release has returned Why
 	Over    = "over"    // the lease itself has ended: Why
 	Write   = "write"   // a write to the store with Token; Why: WhyStale if the store refused it
-	// Idle: the process has got everything that it wants once more. It holds nothing and waits for nothing.
+	// Idle: after Settle, the process's workers have taken their last locks and given them back. It holds nothing and
+	// waits for nothing.
 	Idle    = "idle"
 	Summary = "summary" // what the process's own telemetry says
 

@@ -57,7 +57,8 @@ func Ghosts(h *History) (found []Violation) {
 							"%s: "+format, append([]any{name, owner}, args...)...))
 					}
 				}
-				// It must have been absent in two looks: one look may have met a slot between two servers.
+				// The owner is new if the last two looks didn't see it. One look may miss an owner because its slot is
+				// on the way from one server to another.
 				came := from == i && i > 1 &&
 					!slices.Contains(all[i-1].Owners, owner) && !slices.Contains(all[i-2].Owners, owner)
 				switch last := max(k.until, k.asked, all[from].At); {

@@ -101,7 +101,8 @@ func TestOthersWaitElsewhere(t *testing.T) {
 	}
 }
 
-// A choice by turns would always, or never, look at the same one of two acquires that take turns.
+// Samples are chosen at random. If two places acquire alternately, every second, fourth or 20th acquire would always be
+// of the same place.
 func TestChoiceIsRandomAndScaled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // no time passes, so the rate isn't adapted

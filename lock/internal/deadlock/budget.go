@@ -21,8 +21,8 @@ const (
 	urgentPause = time.Second
 )
 
-// refill adds tokens for the time since the last refill, in which that many waits were long: up to budgetStart for each
-// wait. Without waits it adds as many as for one wait, up to 0.
+// refill adds budgetRate tokens a second for each of the waits, which were long since the last refill. The budget is
+// limited to budgetStart for each wait. Without waits it grows as with one, and is limited to 0.
 func (b *budget) refill(now time.Time, waits int) {
 	debt := max(b.tokens, -float64(maxSearch(waits))) // the debt of more than one search is dropped
 	b.tokens = min(debt+budgetRate*float64(max(waits, 1))*now.Sub(b.at).Seconds(), budgetStart*float64(waits))

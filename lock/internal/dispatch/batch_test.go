@@ -18,7 +18,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// A batch does what its operations do one after the other, whatever they find, and whatever their user may not do.
+// A batch has the effects, replies and messages of its operations run one after the other, whatever they find in Redis,
+// and whichever commands or channels an ACL forbids.
 func TestBatch_AsOneByOne(t *testing.T) {
 	t.Parallel()
 	rounds := 25

@@ -1,6 +1,7 @@
--- tellForced adds an owner whose lock was deleted to held, up to ten, and notifies the owner's client. client is nil if
--- the owner isn't lockdog's. The message also names the caller. tellForced returns the error's text if the message was
--- refused. Fields that aren't owners are skipped.
+-- tellForced appends an owner whose lock was just deleted to the list held, which takes ten owners, and publishes a
+-- message to the owner's client that also names the caller. If client is nil, the owner isn't lockdog's, and nobody is
+-- notified. tellForced returns the error's text if the message was refused. It skips fields of the hash that aren't
+-- owners.
 local function tellForced(held, owner, client)
   if owner == '@lockdog' or owner == 'mode' then
     return

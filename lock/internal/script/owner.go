@@ -77,8 +77,8 @@ func IsCount(value string) bool {
 	return len(value) <= 10 && isMadeOf(value, digits) && value[0] != '0'
 }
 
-// numberFormat matches the number of a semaphore or a latch, of any length.
+// numberFormat matches what a semaphore (its free permits) or a latch (its count) stores in its key, of any length.
 var numberFormat = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// IsNumber reports whether a key's value may be the number of a semaphore or a latch.
+// IsNumber reports whether a key's value may be that of a semaphore or a latch.
 func IsNumber(value string) bool { return len(value) < 16 && numberFormat.MatchString(value) }

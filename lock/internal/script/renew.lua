@@ -28,7 +28,8 @@ local function beside(key, suffix)
   return '{' .. key .. '}:' .. suffix
 end
 
--- expire sets the expiry of a lock, and of the owner's mark if it is a read-write lock.
+-- expire extends a lock. Of a read-write lock it extends the owner's mark (see rw.lua), and the lock if that would
+-- expire earlier. If the mark is missing, it returns an error.
 local function expire(kind, key, owner, lease, expiry)
   if kind ~= 'r' then
     return run('pexpireat', key, expiry)

@@ -16,8 +16,8 @@ func unreadable(reply any) error {
 	return fmt.Errorf("%w: %.80s", ErrReply, fmt.Sprint(reply))
 }
 
-// ints returns a reply as a list, and the n integers at its beginning. It is small enough to be inlined: the integers
-// then stay on the caller's stack.
+// ints returns a reply as a list, and the n integers at its beginning. It is small enough to be inlined: with a
+// constant n, the integers then stay on the caller's stack.
 func ints(reply any, n int) ([]any, []int64, error) {
 	nums := make([]int64, n)
 	list, err := readInts(nums, reply)

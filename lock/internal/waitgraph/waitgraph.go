@@ -47,7 +47,8 @@ type Wait struct {
 	Refreshed   time.Time // its last refresh was then or later, by our clock; zero for our own waits; not encoded
 }
 
-// Awaited is the lock that a wait waits for. The steps that may follow a wait depend on nothing else.
+// Awaited is the lock that a wait waits for. It is all of a wait that Graph.Next needs: waits for one lock, of one
+// kind, lead to the same next steps.
 type Awaited struct{ Name, Kind string }
 
 // Awaited returns the lock that the wait waits for.

@@ -209,7 +209,8 @@ func (m *Member) GiveUp(claim Claim) {
 // UnsubscribeDelay and then call GiveBackLast.
 func (m *Member) Lingers() bool { return m.lingers }
 
-// GiveBackLast gives back the lock if it was, or may be, granted to the last waiter of a queue that has ended.
+// GiveBackLast is for a queue that has ended. If the waiter that was registered last has left without the lock,
+// GiveBackLast gives the lock back that it was, or may be, granted.
 func (m *Member) GiveBackLast() {
 	if m.registered != nil {
 		m.client.GiveBackAbandoned(m.registered.Owner())

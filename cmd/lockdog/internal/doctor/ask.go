@@ -168,7 +168,8 @@ func (r reading) facts() facts {
 	return facts{"ahead": inMS(r.ahead), "unsure": inMS(r.unsure), "off": inMS(r.ahead.Abs() - r.unsure)}
 }
 
-// compare returns by how much the clocks differ at least.
+// compare returns the least difference that the clocks can have, given how exactly they were read, and between which
+// nodes it is.
 func compare(all []reading) facts {
 	by := func(a, b reading) int { return cmp.Compare(a.ahead, b.ahead) }
 	first, last := slices.MinFunc(all, by), slices.MaxFunc(all, by)

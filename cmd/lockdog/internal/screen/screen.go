@@ -16,7 +16,7 @@ import (
 // Order is the order of the locks.
 type Order string
 
-// The orders, in the sequence in which the key s changes them.
+// The orders, in the sequence in which the key "s" goes through them.
 const (
 	ByAge     Order = "age"     // the longest hold first
 	ByWaiting Order = "waiting" // the most waiters first
