@@ -252,7 +252,8 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	cl.absent[v.nodeIndex].note(err)
 }
 
-// endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended.
+// endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended. It is
+// called once for each grant, as it also counts the member as lost.
 func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
 	cl := g.composite()
 	if cl == nil {

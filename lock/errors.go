@@ -84,6 +84,8 @@ type HeldError struct {
 
 	refusal string // replaces the text about a holder, see kind.refuses
 	local   bool   // the holder is the client that asked
+
+	released bool // the holder has released the lock, which WithMinHold keeps taken
 }
 
 // longestOwner is the maximum number of characters of an owner in the text of an error. Every owner of lockdog is

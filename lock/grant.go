@@ -235,9 +235,10 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 	if f.OthersWait || f.GrantedRemotely {
 		g.noteOthersWait()
 	}
-	g.client().waits.outlived(g.claim)
-	// A delayed acquire of the claim may take the lock again. With WithMinHold the entry has to stay.
-	if again := isAhead(g.claim.lateWriteUntil()); (again || err != nil) && !isAhead(g.keepUntil()) {
+	g.client().waits.abandonEntry(g.claim)
+	mayTakeItAgain := isAhead(g.claim.lateWriteUntil()) // a delayed acquire of the claim
+	staysTaken := isAhead(g.keepUntil())                // by WithMinHold
+	if (mayTakeItAgain || err != nil) && !staysTaken {
 		g.claim.cleanUp()
 	}
 	switch {

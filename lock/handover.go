@@ -25,7 +25,7 @@ type handOver struct {
 	subscribed int  // how many of the channel's subscribers are this client's
 	ended      bool // end was called; guarded by waitQueues.mu
 
-	unregisters bool // if the waiter gets the lock, its entry leaves the wait set
+	registered bool // the wait set may have the waiter's entry
 }
 
 // handOverOrRelease releases the lock of a grant, or keeps it taken until g.keepUntil (WithMinHold). A release hands it
@@ -85,7 +85,7 @@ func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, ent
 		return nil, q, entries, !heard
 	}
 	q.state = headIsHanded
-	next = &handOver{claim: q.head.claim, w: q.head, q: q, unregisters: registered && entries.Add != ""}
+	next = &handOver{claim: q.head.claim, w: q.head, q: q, registered: registered && entries.Add != ""}
 	if heard {
 		next.subscribed = 1
 	}

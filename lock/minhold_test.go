@@ -103,6 +103,23 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
+// Who comes when the lock was released, and is kept taken, doesn't take its holder for one that has vanished either.
+func TestMinHold_CameLater(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "FairMutex", "Multi"} {
+		synctest.Test(t, func(t *testing.T) {
+			servers, elsewhere := threeServers(t), newScope(t)
+			free(t, try(t, minHolders(t, clientsOf(t, newScope(t), servers), lock.WithMinHold(10*time.Second))[kind]))
+			time.Sleep(time.Second)
+			l := granted(t, begin(t.Context(), minHolders(t, clientsOf(t, elsewhere, servers))[kind]))
+			if n := elsewhere.sum(t, telemetry.MetricTakeovers); n != 0 {
+				t.Errorf("%s: %v takeovers", kind, n)
+			}
+			free(t, l)
+		})
+	}
+}
+
 // A lock that is held for longer is released as without the option.
 func TestMinHold_Over(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +20,7 @@ type operations struct {
 	dispatcher    *dispatch.Dispatcher
 	backend       *backend.Redis
 	rec           *telemetry.Recorder
-	noWaitSetTill atomic.Int64 // when to try the wait sets again, in Unix ns: the ACL didn't allow them; 0: it does
+	noWaitSetTill atomic.Int64 // when to try the wait sets again that an ACL didn't allow, in Unix ns; 0: it never did
 }
 
 // waitSetPause is how long no wait set is used after an ACL didn't allow it: somebody may add the rule.
@@ -38,7 +37,9 @@ type acquireReply struct {
 }
 
 // holder returns what a refusal says of the holder, without the lock's name.
-func (v *acquireReply) holder() HeldError { return HeldError{Owner: v.Owner, Remaining: v.Remaining} }
+func (v *acquireReply) holder() HeldError {
+	return HeldError{Owner: v.Owner, Remaining: v.Remaining, released: v.Released}
+}
 
 // releaseReply is Redis's reply to a release.
 type releaseReply struct {
@@ -50,8 +51,8 @@ type releaseReply struct {
 
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
-	oneKey, till := false, o.noWaitSetTill.Load()
-	noWaitSet := till != 0 && time.Now().UnixNano() < till
+	oneKey, before := false, o.noWaitSetTill.Load()
+	till, noWaitSet := before, before != 0 && time.Now().UnixNano() < before
 	for {
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.ttlArg, Traceparent: claim.traceparent,
@@ -80,7 +81,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 		default:
 			return acquireReply{}, err
 		}
-		if noWaitSet {
+		if noWaitSet && till != before {
 			o.noWaitSetTill.Store(till)
 		}
 		v, err := script.ParseAcquire(reply.Value)
@@ -186,7 +187,7 @@ func (o *operations) releaseOnce(
 		params.entries.TakeOut = claim.WaitEntry()
 	}
 	f, _, err := o.sendRelease(ctx, claim, params, timeout)
-	if failed := cmp.Or(err, f.Refused); failed != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if failed := cmp.Or(err, f.Refused); failed != nil && (err == nil || !leftEarly(ctx, err)) {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err
@@ -218,9 +219,7 @@ func (o *operations) sendRelease(
 			Owner: next.claim.owner, Lease: to.ttlArg,
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
-		if next.unregisters {
-			args.Entries.TakeOut = args.Entries.Add // see script.Entries
-		}
+		args.Entries.AddIsThere = next.registered
 	}
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"time"
@@ -16,8 +17,9 @@ type quorumQueue struct {
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
-	failed  error     // pollResult.err of the last question
-	failing time.Time // since when all questions have had one; zero if failed is nil
+	failed  error     // pollResult.err of the head's last question
+	failing time.Time // since when all questions of the heads have had one; zero if failed is nil
+	answers uint64    // how many questions of the heads had none
 	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
@@ -28,6 +30,8 @@ type quorumWaiter struct {
 	name    string
 	queue   *quorumQueue
 	place   *list.Element
+	failed  error         // pollResult.err of the question that it asked before it entered behind others
+	answers uint64        // queue.answers when it entered
 	tracked []*waiter     // by node: the waiter that shows this one in the Leases of the node's client
 	signal  chan struct{} // wakes it to look at the queue
 }
@@ -67,7 +71,7 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 		}
 		q.queues[m.key] = queue
 	}
-	w.queue, w.place = queue, queue.waiters.PushBack(w)
+	w.queue, w.place, w.answers = queue, queue.waiters.PushBack(w), queue.answers
 	seen := queue.seen
 	q.mu.Unlock()
 	m.c.profile.Waiters(m.name, 1)
@@ -171,21 +175,29 @@ func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, tracepar
 	w.noteNodes(nodes)
 	queue := w.queue
 	queue.q.mu.Lock()
-	switch head := queue.waiters.Front() == w.place; {
-	case failed != nil && queue.failed == nil:
-		queue.failed, queue.failing = failed, time.Now()
-	case failed != nil:
-		queue.failed = failed
-	case head:
-		queue.failed, queue.failing = nil, time.Time{}
-	}
-	if queue.waiters.Front() == w.place && holder != nil {
-		queue.seen, queue.trace = *holder, traceparent
+	if queue.waiters.Front() == w.place {
+		queue.noteHead(holder, traceparent, failed)
+	} else {
+		w.failed = failed
 	}
 	seen := queue.seen
 	queue.q.mu.Unlock()
 	for _, g := range w.tracked {
 		g.lock.c.waits.track(g, seen)
+	}
+}
+
+// noteHead notes the result of the head's question. Quorum.mu must be held.
+func (queue *quorumQueue) noteHead(holder *HeldError, traceparent string, failed error) {
+	if failed == nil {
+		queue.answers++
+		queue.failing = time.Time{}
+	} else if queue.failed == nil {
+		queue.failing = time.Now()
+	}
+	queue.failed = failed
+	if holder != nil {
+		queue.seen, queue.trace = *holder, traceparent
 	}
 }
 
@@ -232,7 +244,7 @@ func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)
 }
 
-// failing returns for how long all questions have failed while the waiter was in the queue.
+// failing returns for how long all questions of the heads have failed while the waiter was in the queue.
 func (w *quorumWaiter) failing() time.Duration {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()
@@ -243,11 +255,14 @@ func (w *quorumWaiter) failing() time.Duration {
 	return min(time.Since(since), time.Since(w.tracked[0].since))
 }
 
-// last returns the holder by the last answer of a majority, and the error of the last question.
+// last returns the holder by the last answer of a majority, and the error of the last question, or of its own.
 func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()
 	seen := w.queue.seen
 	seen.Name = name
-	return &seen, w.queue.failed
+	if w.queue.answers == w.answers { // no head has had an answer since
+		failed = w.failed
+	}
+	return &seen, cmp.Or(w.queue.failed, failed)
 }

@@ -141,7 +141,7 @@ func (lk *lock) applyUpdate(
 		if err != nil {
 			return err
 		}
-		if done, err = lk.apply(ctx, &telemetry.Release{}, claim, keepOn); err != nil && ctx.Err() == nil {
+		if done, err = lk.apply(ctx, &telemetry.Release{}, claim, keepOn); err != nil && !leftEarly(ctx, err) {
 			lk.c.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}
 		return err

@@ -24,6 +24,7 @@ type waiter struct {
 	q            *waitQueue // nil: it is in no queue
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
+	answers      uint64         // q.answers when it joined
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
 	failures     failureStreak  // of the tries before it joined q, which has the later ones
 	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
@@ -283,8 +284,11 @@ func (w *waiter) stopped(cause error) error {
 	if q := w.q; q != nil { // its head asks for all
 		seen = q.seen.HeldError
 		replicas := (*ReplicasError)(nil)
-		if q.head == w || !errors.As(q.failures.err, &replicas) { // that is about the head's own options
-			failed = q.failures.err
+		switch failed = q.failures.err; {
+		case failed == nil && q.answers == w.answers: // no answer since its own first try
+			failed = w.failures.err
+		case w.lock.cfg.replicas == 0 && errors.As(failed, &replicas): // about the options of a head
+			failed = nil
 		}
 	}
 	ws.mu.Unlock()

@@ -72,6 +72,7 @@ type waitQueue struct {
 	seen         lastHolder
 	failingSince time.Time     // since when every attempt of its heads has failed; zero: the last one didn't
 	failures     failureStreak // of the tries of its heads; an attempt may have several tries
+	answers      uint64        // how often answered was called
 
 	handoffs      int // hand-overs in a row
 	handoffsSince time.Time
@@ -113,7 +114,6 @@ type lastHolder struct {
 	HeldError
 	traceparent string // of the holder's acquire; "": unknown
 	overdue     bool   // the holder hadn't renewed since it was seen before
-	released    bool   // it has released the lock, which stays taken for a while: WithMinHold
 	moving      bool   // the lock's slot is moving to another node: releases may be published where nobody listens
 }
 
@@ -139,8 +139,7 @@ func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0),
 		h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
-	// If it isn't overdue, it was just released, and the message is on its way.
-	case h.why == wakeExpiry && h.seen.overdue && !h.seen.released:
+	case h.why == wakeExpiry && h.seen.overdue: // otherwise it was just released, and the message is on its way
 		return telemetry.TakeoverExpired, true
 	}
 	return "", false
@@ -196,14 +195,15 @@ func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.seen.moving = headSleeps, v.moving
 	q.answered()
 	q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
-	released := attempt.why == wakeMessage && v.Owner == q.seen.Owner && q.head.lock.kind.retain != nil
 	q.noteHolder(v.holder(), v.Traceparent)
-	q.seen.released = q.seen.released || released
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
 
 // answered notes that Redis has answered: the failures before are over.
-func (q *waitQueue) answered() { q.failingSince, q.failures = time.Time{}, failureStreak{} }
+func (q *waitQueue) answered() {
+	q.failingSince, q.failures = time.Time{}, failureStreak{}
+	q.answers++
+}
 
 // headFailed notes that the head's attempt has failed.
 func (q *waitQueue) headFailed(attempt *headAttempt, err error) {

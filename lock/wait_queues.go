@@ -87,13 +87,10 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 		ws.queues[key] = q
 		ws.fair.add(q)
 	} else {
-		if w.failures.err != nil { // the last question of all
-			q.failures.note(w.failures.err)
-		}
 		w.prev = q.tail
 		q.tail.next = w
 	}
-	w.q, q.tail = q, w
+	w.q, q.tail, w.answers = q, w, q.answers
 	q.count++
 	q.joined++
 	w.ticket = q.joined

@@ -63,14 +63,13 @@ func (q *waitQueue) setFallback(granted bool) {
 }
 
 // noteHolder notes who holds the lock, and when to ask again: as a rule shortly before the lease ends, because a living
-// holder has renewed it by that time. If the holder hasn't (overdue), or doesn't any more (released), the next question
-// comes after the end.
+// holder has renewed it by that time. If the holder hasn't (overdue), or has released the lock (WithMinHold), the next
+// question comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
-	q.seen = lastHolder{HeldError: holder, traceparent: traceparent, moving: before.moving}
-	if holder.Owner == before.Owner && wait >= 0 {
-		q.seen.overdue = wait < before.Remaining/3
-		q.seen.released = before.released && wait <= before.Remaining // otherwise it has renewed since
+	q.seen = lastHolder{
+		HeldError: holder, traceparent: traceparent, moving: before.moving,
+		overdue: !holder.released && holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
 	}
 	q.gap = false
 	deaf := q.seen.moving || q.subscription != subUp // messages may not arrive
@@ -84,7 +83,7 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
 	}
-	if !q.seen.overdue && !q.seen.released {
+	if !q.seen.overdue && !holder.released {
 		wait -= min(wait/4, maxForesight)
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)

@@ -101,6 +101,7 @@ type AcquireReply struct {
 	// a grant. Negative: no lease will end, or a lock other than a semaphore was granted.
 	Remaining   time.Duration
 	Traceparent string // of the holder's acquire
+	Released    bool   // the holder has released the lock, which stays taken for a while
 }
 
 // ParseAcquire parses the reply of any script that acquires one lock.
@@ -135,6 +136,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		}
 		r.Owner, r.Remaining = owner, Millis(nums[2])
 		_, r.Traceparent = ParseMeta(meta)
+		r.Released = strings.HasPrefix(strings.TrimLeft(meta, waitMarks), releasedMark)
 		return r, nil
 	case 2:
 		r.Late = true
@@ -146,19 +148,22 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 // MetaField is the field of a lock's hash with its holder's token and traceparent. Redisson's scripts ignore it.
 const MetaField = "@lockdog"
 
-// marks may precede the token in MetaField. They say that a release has to look for waiters: see acquire.lua.
-const marks = "+~"
+// Marks that may precede the token in MetaField: see acquire.lua.
+const (
+	waitMarks    = "+~" // a release has to look for waiters
+	releasedMark = "!"
+)
 
 // ParseMarks reports whether a release has to look for waiters in the wait set, and in the queue of a FairMutex. s is
 // the value of MetaField.
 func ParseMarks(s string) (waiting, queued bool) {
-	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, marks)
+	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, waitMarks)
 }
 
 // ParseMeta parses the value of MetaField. Anybody may have written it: the token is 0 if it doesn't parse, and the
 // traceparent may be any text.
 func ParseMeta(s string) (token int64, traceparent string) {
-	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
+	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, waitMarks+releasedMark), " ")
 	token, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || token < 0 {
 		token = 0

@@ -99,6 +99,9 @@ func passOn(r *Request, a ReleaseArgs) {
 	}
 	r.Args = append(r.Args, cmp.Or(a.Counter, any("")))
 	if e := a.Entries; e != (Entries{}) || a.Next.Owner != "" {
+		if e.AddIsThere {
+			e.TakeOut = e.Add
+		}
 		r.Args = append(r.Args, e.TakeOut, e.Add, cmp.Or(e.Lease, any(0)))
 	}
 }

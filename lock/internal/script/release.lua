@@ -1,5 +1,6 @@
--- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. What it doesn't define is from
--- entry.lua and next.lua.
+-- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. The script is put together from
+-- entry.lua, next.lua and this file, with others before them: see Release in release.go. The variables that this file
+-- doesn't define are those of entry.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  owner

@@ -1,5 +1,5 @@
--- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and waiters are notified: they ask again
--- and learn the expiry. The next in the queue of a FairMutex has its own channel, and is notified there.
+-- Ends a lease whose lock stays taken for a while. The lock gets an expiry and the mark '!', and waiters are notified:
+-- they ask again and learn both. The next in the queue of a FairMutex has its own channel, and is notified there.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua
@@ -28,7 +28,8 @@ local function wake()
   return refused or unheard or unheardByAll
 end
 
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then
@@ -37,5 +38,8 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0, taken}
 end
 redis.call('pexpire', KEYS[1], ARGV[4])
+if found[2] then
+  redis.pcall('hset', KEYS[1], '@lockdog', (string.gsub(found[2], '^%+?~?', '%0!')))
+end
 local refused = wake()
 return refused and {1, 0, refused} or 1

@@ -9,9 +9,12 @@ import (
 // Entries say how a call changes the client's entry in a lock's wait set. The zero value asks for no change.
 type Entries struct {
 	Add     string // see Entry; "": none
-	TakeOut string // the entry of an earlier waiter; "": none. TakeOut == Add: Add goes only if its waiter gets the lock
+	TakeOut string // the entry of an earlier waiter; "": none
 	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
+	// AddIsThere is for a hand-over to the waiter of Add, which the set may have already: in place of TakeOut, Add is
+	// taken out if that waiter gets the lock.
+	AddIsThere bool
 }
 
 // Entry returns the entry of a client in a wait set, by which a release may wake the client. With a trust over 0, a
