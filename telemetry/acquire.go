@@ -108,7 +108,7 @@ func (a *Acquire) WaitStart() {
 		return
 	}
 	a.waiting = true
-	a.lock.role.waiting.add(a.ctx, 1)
+	a.lock.role.group.waiting.add(a.ctx, 1)
 	a.waits, _ = a.ctx.Value(waitsKey{}).(*waits)
 	if a.waits != nil {
 		a.waits.change(1, time.Now())
@@ -121,7 +121,7 @@ func (a *Acquire) WaitEnd() {
 		return
 	}
 	a.waiting = false
-	a.lock.role.waiting.add(a.ctx, -1)
+	a.lock.role.group.waiting.add(a.ctx, -1)
 	if a.waits != nil {
 		a.waits.change(-1, time.Now())
 	}

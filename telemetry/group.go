@@ -12,7 +12,7 @@ type group struct {
 	alone  role
 	member func() *tally // made when it is first needed
 
-	set
+	attrs   set
 	waiting upDown
 
 	appeared atomic.Bool // role.appear was called: the group is in the gauges
@@ -26,9 +26,9 @@ func newGroup(name string, i *instruments) *group {
 	g := &group{
 		name:   name,
 		member: sync.OnceValue(func() *tally { return newTally(name, memberOf, i) }),
-		set:    newSet(KeyGroup.String(name)),
+		attrs:  newSet(KeyGroup.String(name)),
 	}
-	g.waiting = upDown{counter: i.upDowns[MetricWaiting.Name], opts: g.add}
+	g.waiting = upDown{counter: i.upDowns[MetricWaiting.Name], opts: g.attrs.add}
 	g.holds.prev, g.holds.next = &g.holds, &g.holds
 	g.alone = role{group: g, tally: newTally(name, "", i)}
 	return g

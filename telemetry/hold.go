@@ -64,7 +64,7 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 	}
 	role := a.lock.role
 	role.held.add(a.ctx, 1)
-	role.enter(h)
+	role.group.enter(h)
 }
 
 const (
@@ -168,10 +168,10 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		return
 	}
 	r, role := h.lock.rec, h.lock.role
-	role.mu.Lock()
+	role.group.mu.Lock()
 	h.state |= holdLost
-	role.setFailing(h, false)
-	role.mu.Unlock()
+	role.group.setFailing(h, false)
+	role.group.mu.Unlock()
 	now := h.now()
 	ctx, span, sc := h.mark(role.lostSpan, now, KeyCause.String(string(cause)))
 	role.losses.inc(ctx, string(cause))
@@ -248,7 +248,7 @@ func (h *Hold) Warn(held time.Duration) {
 
 // End ends the hold. A second call does nothing.
 func (h *Hold) End(end HoldEnd) {
-	if h.lock == nil || !h.lock.role.exit(h) {
+	if h.lock == nil || !h.lock.role.group.exit(h) {
 		return
 	}
 	r, role := h.lock.rec, h.lock.role
@@ -261,7 +261,7 @@ func (h *Hold) End(end HoldEnd) {
 		return
 	}
 	now := h.now()
-	role.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.record...)
+	role.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.group.attrs.record...)
 	if h.grant == nil {
 		return
 	}

@@ -114,7 +114,7 @@ type Lock struct {
 }
 
 // Group returns the group in which the lock is counted: its own (see Recorder.Lock), or "_other".
-func (l *Lock) Group() string { return l.role.name }
+func (l *Lock) Group() string { return l.role.group.name }
 
 // Lock returns the telemetry of the lock with a name. kind is the kind of lock ("mutex"). If groupName is empty, the
 // group is the name up to its first colon, without the braces of a hash tag; "default" if there is no such prefix. Lock

@@ -133,7 +133,7 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 			}
 			t := groups[name]
 			oldest, failing, worst := g.gauges(now)
-			groups[name] = total{g.observe, max(t.oldest, oldest), t.failing + failing, max(t.worst, worst)}
+			groups[name] = total{g.attrs.observe, max(t.oldest, oldest), t.failing + failing, max(t.worst, worst)}
 		}
 		if r.state == nil {
 			continue

@@ -57,7 +57,7 @@ func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 		return
 	}
 	l.role.releases.inc(rel.ctx, string(outcome))
-	took(rel.ctx, l.role.releaseTime, rel.start, &l.role.set)
+	took(rel.ctx, l.role.releaseTime, rel.start, &l.role.group.attrs)
 	if rel.recording() {
 		attrs := make([]attribute.KeyValue, 0, 5) // so many that finish can add one without an allocation
 		attrs = append(attrs, KeyOutcome.String(string(outcome)))

@@ -19,7 +19,7 @@ import (
 // failing leases and forced unlocks are counted for locks that are alone, and for members. A failed call is counted
 // where it is made.
 type role struct {
-	*group
+	group *group
 	*tally
 	node      func() string    // of a member: its server; nil: no member
 	confirmed func() time.Time // of a whole: when the renewals that it depends on were sent; nil: no whole
@@ -103,7 +103,7 @@ func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
 // Member returns the telemetry of l as a member of a whole. node returns its server.
 func (l *Lock) Member(node func() string) Lock {
 	m := *l
-	m.role = &role{group: l.role.group, tally: l.role.member(), node: node}
+	m.role = &role{group: l.role.group, tally: l.role.group.member(), node: node}
 	return m
 }
 
@@ -123,13 +123,13 @@ func (r *role) appear(ctx context.Context) {
 			c.counter.Add(nobody, 0, s.add...)
 		}
 	}
-	r.held.counter.Add(nobody, 0, g.add...)
-	g.waiting.counter.Add(nobody, 0, g.add...)
+	r.held.counter.Add(nobody, 0, g.attrs.add...)
+	g.waiting.counter.Add(nobody, 0, g.attrs.add...)
 }
 
 // recordUtilization records how much of a lease was used up.
 func (r *role) recordUtilization(ctx context.Context, used float64) {
-	r.utilization.Record(ctx, used, r.record...)
+	r.utilization.Record(ctx, used, r.group.attrs.record...)
 	if used > lateAt {
 		r.late.inc(ctx, "")
 	}
