@@ -115,12 +115,13 @@ func childZombie(addr, prefix string, say func(string, ...any)) error {
 	say("write %d", l.Token())
 	say("the store says: %s", hear())
 	err = l.Release(context.Background())
+	logged := s.logged(telemetry.LogLost) // the loss is counted before
 	say("released: %v, counted %v, logged %d", errors.Is(err, lock.ErrLost),
-		s.sum(orphan{}, telemetry.MetricLosses, "lockdog.cause=stalled"), s.logged(telemetry.LogLost))
+		s.sum(orphan{}, telemetry.MetricLosses, "lockdog.cause=stalled"), logged)
 	return nil
 }
 
-// logged is how many records of one kind there are, once there is one: they are written a little later than the loss is counted.
+// logged is how many records of one kind there are, once there is one.
 func (s *scope) logged(kind telemetry.Log) int {
 	for end := time.Now().Add(stretched(patience)); time.Now().Before(end); <-time.After(time.Millisecond) {
 		if n := len(s.records(orphan{}, kind)); n > 0 {
