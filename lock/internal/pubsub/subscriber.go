@@ -375,7 +375,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 			case sub == nil:
 			case leaving[channel]:
 				sub.on(leaves)
-			case err == nil:
+			case err == nil || leaving != nil: // leaving is complete
 				sub.on(stays)
 			}
 		}
