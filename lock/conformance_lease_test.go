@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -79,7 +78,7 @@ func lostTaken(t *testing.T, w *world) {
 	}
 	l := take()
 	for range 3 { // a renewal may look between the two
-		if lost := (*lock.LostError)(nil); errors.As(l.Err(), &lost) && lost.Cause == lock.CauseMissing {
+		if isMissing(l) {
 			w.lose("a")
 			l = take()
 		}

@@ -288,8 +288,7 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 			_, err := w.lock(operator, "a").ForceUnlock(t.Context())
 			return err != nil
 		})
-		var lost *lock.LostError
-		return !errors.As(l.Err(), &lost) || lost.Cause != lock.CauseMissing // see isToldOfForce
+		return !isMissing(l) // see isToldOfForce
 	})
 	mustBeLost(t, l, lock.CauseForced)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)

@@ -82,10 +82,9 @@ type HeldError struct {
 	// is how long that waiter's place is kept.
 	Remaining time.Duration
 
-	refusal string // replaces the text about a holder, see kind.refuses
-	local   bool   // the holder is the client that asked
-
-	released bool // the holder has released the lock, which WithMinHold keeps taken
+	refusal  string // replaces the text about a holder, see kind.refuses
+	local    bool   // the holder is the client that asked
+	released bool   // the holder has released the lock, which WithMinHold keeps taken
 }
 
 // longestOwner is the maximum number of characters of an owner in the text of an error. Every owner of lockdog is

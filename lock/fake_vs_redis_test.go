@@ -247,8 +247,8 @@ func (tw *twins) call(script *backend.Script, keys []string, args ...any) {
 	}
 }
 
-// plain describes a reply without what depends on the time: the clock is "now", of a token it only says whether it has
-// risen, and long remaining times are rounded to minutes. Of an error it leaves out which script it came from.
+// plain describes a reply without what depends on the time. A clock is "now". A token has only "risen" or not. A long
+// remaining time is rounded to minutes. An error doesn't name its script.
 func (s *side) plain(script *backend.Script, reply any, err error) string {
 	if err != nil {
 		var answer interface{ RedisError() }

@@ -210,12 +210,16 @@ func isToldOfForce(t *testing.T, l *lock.Lease, operator *lock.Mutex) bool {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
 	await(t, "Done", l.Ended())
-	var lost *lock.LostError
-	if errors.As(l.Err(), &lost) && lost.Cause == lock.CauseMissing {
+	if isMissing(l) {
 		return false
 	}
 	mustBeLost(t, l, lock.CauseForced)
 	return true
+}
+
+func isMissing(l *lock.Lease) bool {
+	var lost *lock.LostError
+	return errors.As(l.Err(), &lost) && lost.Cause == lock.CauseMissing
 }
 
 // mustBeCanceled waits for the end of a lease's Context, which must be a cancellation for this reason.

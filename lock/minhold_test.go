@@ -103,7 +103,7 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
-// Who comes when the lock was released, and is kept taken, doesn't take its holder for one that has vanished either.
+// A waiter that comes after the release of a lock that stays taken doesn't count its holder as vanished either.
 func TestMinHold_CameLater(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"Mutex", "FairMutex", "Multi"} {

@@ -51,8 +51,9 @@ type releaseReply struct {
 
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
-	oneKey, before := false, o.noWaitSetTill.Load()
-	till, noWaitSet := before, before != 0 && time.Now().UnixNano() < before
+	oneKey, refused := false, false
+	till := o.noWaitSetTill.Load()
+	noWaitSet := till != 0 && time.Now().UnixNano() < till
 	for {
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.ttlArg, Traceparent: claim.traceparent,
@@ -75,14 +76,13 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 			oneKey = true // while the slot moves, a script can use one of its keys, not two
 			continue
 		case inWaitSet && redisfail.IsForbidden(err):
-			noWaitSet = true // perhaps the ACL forbids only the wait set
-			till = time.Now().Add(waitSetPause).UnixNano()
+			noWaitSet, refused = true, true // perhaps the ACL forbids only the wait set
 			continue
 		default:
 			return acquireReply{}, err
 		}
-		if noWaitSet && till != before {
-			o.noWaitSetTill.Store(till)
+		if refused {
+			o.noWaitSetTill.Store(time.Now().Add(waitSetPause).UnixNano())
 		}
 		v, err := script.ParseAcquire(reply.Value)
 		err = learnAcquire(&reply, v, err, claim)

@@ -168,9 +168,9 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue.q.mu.Unlock()
 }
 
-// noteAnswer notes the result of the waiter's question: what it has seen at the nodes, who holds the lock by the
-// answers of a majority, and the traceparent of that holder's acquire. failed is pollResult.err. A waiter that isn't
-// the head has asked before it entered the queue: of that only the failure is noted.
+// noteAnswer notes the result of the waiter's question: the state of the nodes, the holder that a majority has named,
+// and the traceparent of the holder's acquire. failed is pollResult.err. A waiter that isn't the head asked before it
+// entered the queue. Then only failed is noted.
 func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, traceparent string, failed error) {
 	w.noteNodes(nodes)
 	queue := w.queue
@@ -255,7 +255,8 @@ func (w *quorumWaiter) failing() time.Duration {
 	return min(time.Since(since), time.Since(w.tracked[0].since))
 }
 
-// last returns the holder by the last answer of a majority, and the error of the last question, or of its own.
+// last returns the holder that a majority has named last, and the error of the head's last question. If that had none,
+// and no head has had an answer since the waiter entered, it is the error of the waiter's own question.
 func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

@@ -132,8 +132,10 @@ func TestHeldErrorAsCause(t *testing.T) {
 	})
 }
 
-// A waiter doesn't say that the lock is held if Redis has answered the head of its queue with an error, or not at all.
-func TestErrUnavailable_BehindAnother(t *testing.T) {
+// inEachQueue runs a test in a bubble for a Mutex and for a Quorum. ours and theirs describe the same lock, for two processes. While down is set, ours get
+// failure in place of every answer.
+func inEachQueue(t *testing.T, failure error, test func(t *testing.T, ours, theirs func(...lock.LockOption) lock.Locker, down *atomic.Bool)) {
+	t.Helper()
 	t.Parallel()
 	for _, kind := range []string{"Mutex", "Quorum"} {
 		t.Run(kind, func(t *testing.T) {
@@ -142,7 +144,7 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 				var down atomic.Bool
 				tap := fakeredis.Tap{Up: func(cmd redis.Cmder) error {
 					if isEval(cmd) && down.Load() {
-						return io.EOF
+						return failure
 					}
 					return nil
 				}}
@@ -151,11 +153,9 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 					srv := redistest.StartFake(t)
 					here, there = append(here, openTapped(t, srv, tap)), append(there, open(t, srv.Client(t)))
 				}
-				mutex := func(cs []*lock.Client) func(opts ...lock.LockOption) lock.Locker {
+				mutex := func(cs []*lock.Client) func(...lock.LockOption) lock.Locker {
 					q, err := lock.NewQuorum(cs...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, "NewQuorum", err)
 					return func(opts ...lock.LockOption) lock.Locker {
 						if kind == "Mutex" {
 							return cs[0].Mutex("job", opts...)
@@ -163,76 +163,54 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 						return q.Mutex("job", opts...)
 					}
 				}
-				held, waiting := try(t, mutex(there)()), mutex(here)
-				ctx, leave := context.WithCancel(t.Context())
-				head := begin(ctx, waiting())
-				time.Sleep(time.Second)
-				down.Store(true)
-				time.Sleep(lock.DefaultLease + time.Second) // the head has asked again
-				_, err := waiting(lock.WithWait(time.Second)).Lock(t.Context())
-				mustMatch(t, err, lock.ErrUnavailable)
-				if errors.Is(err, lock.ErrHeld) {
-					t.Errorf("%v", err)
-				}
-				down.Store(false)
-				leave()
-				<-head
-				free(t, held)
+				test(t, mutex(here), mutex(there), &down)
 			})
 		})
 	}
 }
 
+// A waiter doesn't say that the lock is held if Redis has answered the head of its queue with an error, or not at all.
+func TestErrUnavailable_BehindAnother(t *testing.T) {
+	inEachQueue(t, io.EOF, func(t *testing.T, ours, theirs func(...lock.LockOption) lock.Locker, down *atomic.Bool) {
+		held := try(t, theirs())
+		ctx, leave := context.WithCancel(t.Context())
+		head := begin(ctx, ours())
+		time.Sleep(time.Second)
+		down.Store(true)
+		time.Sleep(lock.DefaultLease + time.Second) // the head has asked again
+		_, err := ours(lock.WithWait(time.Second)).Lock(t.Context())
+		mustMatch(t, err, lock.ErrUnavailable)
+		if errors.Is(err, lock.ErrHeld) {
+			t.Errorf("%v", err)
+		}
+		down.Store(false)
+		leave()
+		<-head
+		free(t, held)
+	})
+}
+
 // The first question of several callers has failed, and all wait. What the head of their queue has heard since is what they all know.
 func TestErrUnavailable_OverByThen(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"Mutex", "Quorum"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var down atomic.Bool
-				tap := fakeredis.Tap{Up: func(cmd redis.Cmder) error {
-					if isEval(cmd) && down.Load() {
-						return redisfail.ReplyError("LOADING Redis is loading the dataset in memory")
-					}
-					return nil
-				}}
-				var here, there []*lock.Client
-				for range 3 {
-					srv := redistest.StartFake(t)
-					here, there = append(here, openTapped(t, srv, tap)), append(there, open(t, srv.Client(t)))
-				}
-				quorum := func(cs []*lock.Client) *lock.Quorum {
-					q, err := lock.NewQuorum(cs...)
-					must(t, "NewQuorum", err)
-					return q
-				}
-				ours, theirs := quorum(here), quorum(there)
-				mutex := func(c *lock.Client, q *lock.Quorum, opts ...lock.LockOption) lock.Locker {
-					if kind == "Mutex" {
-						return c.Mutex("job", opts...)
-					}
-					return q.Mutex("job", opts...)
-				}
-				held := try(t, mutex(there[0], theirs))
-				down.Store(true)
-				var callers []<-chan taken
-				for range 3 {
-					callers = append(callers, begin(t.Context(), mutex(here[0], ours, lock.WithWait(20*time.Second))))
-				}
-				time.Sleep(5 * time.Second)
-				down.Store(false)
-				for _, caller := range callers {
-					err := (<-caller).err
-					mustMatch(t, err, lock.ErrHeld)
-					if errors.Is(err, lock.ErrUnavailable) {
-						t.Errorf("15 s after the last error: %v", err)
-					}
-				}
-				free(t, held)
-			})
-		})
-	}
+	const loading = redisfail.ReplyError("LOADING Redis is loading the dataset in memory")
+	inEachQueue(t, loading, func(t *testing.T, ours, theirs func(...lock.LockOption) lock.Locker, down *atomic.Bool) {
+		held := try(t, theirs())
+		down.Store(true)
+		var callers []<-chan taken
+		for range 3 {
+			callers = append(callers, begin(t.Context(), ours(lock.WithWait(20*time.Second))))
+		}
+		time.Sleep(5 * time.Second)
+		down.Store(false)
+		for _, caller := range callers {
+			err := (<-caller).err
+			mustMatch(t, err, lock.ErrHeld)
+			if errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("15 s after the last error: %v", err)
+			}
+		}
+		free(t, held)
+	})
 }
 
 // An error that the head has seen says nothing once the lock was handed over to it: then the lock is held.

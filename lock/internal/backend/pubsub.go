@@ -197,12 +197,10 @@ func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving
 	}
 	leaving = make(map[string]bool)
 	for _, channel := range channels {
-		slot := hashslot.Of(channel)
-		lost := !owns.has(slot)
-		if lost {
-			err = ErrGone
-		}
-		if lost || slices.Contains(owns.leaving, slot) {
+		switch slot := hashslot.Of(channel); {
+		case !owns.has(slot):
+			leaving[channel], err = true, ErrGone
+		case slices.Contains(owns.leaving, slot):
 			leaving[channel] = true
 		}
 	}

@@ -36,8 +36,9 @@
 //
 // On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So what has left
 // the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are killed, nobody
-// does. At a terminal, the command has a session of its own there: it may read from the terminal as its stdin, but
-// can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc doesn't list children.
+// does. At a terminal of such a system, the command has a session of its own: it can read from the terminal if that is
+// its stdin, but can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc doesn't list
+// children.
 package child
 
 import (
