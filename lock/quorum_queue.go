@@ -152,6 +152,19 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
+// stoppedAsking is called after asking if the head's ctx ended before the nodes had answered. The lock may be free, so
+// the next head asks at once. why is the reason for which this one asked.
+func (w *quorumWaiter) stoppedAsking(why wakeup) {
+	queue := w.queue
+	queue.q.mu.Lock()
+	defer queue.q.mu.Unlock()
+	for _, e := range queue.nodes {
+		if e.due == wakeNone {
+			e.due = why
+		}
+	}
+}
+
 // noteNodes notes what the waiter has seen at the nodes, if it is the head.
 func (w *quorumWaiter) noteNodes(nodes []nodeState) {
 	queue := w.queue

@@ -179,6 +179,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl(), local: true}, t.record.acquire.Traceparent(), nil)
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
+			w.stoppedAsking(why)
 			return t.ended(t.stopped(w, context.Cause(t.ctx)))
 		}
 		r = now

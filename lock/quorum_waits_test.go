@@ -1,12 +1,16 @@
 package lock_test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -62,6 +66,67 @@ func TestQuorumWaits(t *testing.T) {
 			free(t, granted(t, next))
 		}
 	})
+}
+
+// TestQuorumHeadLeavesAsItAsks checks that a waiter asks at once if the one before it was woken by a release, and its ctx
+// ended before it had asked the nodes.
+func TestQuorumHeadLeavesAsItAsks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns, ctx, m := startNodes(t, 3), t.Context(), &wakeupMeters{MeterProvider: noop.NewMeterProvider()}
+		a, b := ns.quorum(lock.WithLease(steady)), ns.quorum(lock.WithLease(steady), lock.WithMeterProvider(m))
+		l := a.everywhere(t, a.Mutex("job"))
+		firstCtx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		first := begin(firstCtx, b.Mutex("job"))
+		waiting(t, b.clients[0], 1)
+		second := begin(ctx, b.Mutex("job"))
+		waiting(t, b.clients[0], 2)
+		time.Sleep(time.Second) // until it is subscribed, and has asked once more
+		m.woken.Store(&cancel)
+		freed := time.Now()
+		free(t, l)
+		mustMatch(t, await(t, "Lock", first).err, context.Canceled)
+		free(t, granted(t, second))
+		if took := time.Since(freed); took > 100*time.Millisecond {
+			t.Errorf("the lock was free for %v", took)
+		}
+	})
+}
+
+// wakeupMeters calls woken, once, when a wake-up is counted: before the waiter asks.
+type wakeupMeters struct {
+	metric.MeterProvider
+	woken atomic.Pointer[context.CancelFunc]
+}
+
+func (m *wakeupMeters) Meter(name string, opts ...metric.MeterOption) metric.Meter {
+	return wakeupMeter{m.MeterProvider.Meter(name, opts...), m}
+}
+
+type wakeupMeter struct {
+	metric.Meter
+	of *wakeupMeters
+}
+
+func (m wakeupMeter) Int64Counter(name string, opts ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	c, err := m.Meter.Int64Counter(name, opts...)
+	if name == telemetry.MetricWakeups.Name {
+		return wakeupCounter{c, m.of}, err
+	}
+	return c, err
+}
+
+type wakeupCounter struct {
+	metric.Int64Counter
+	of *wakeupMeters
+}
+
+func (c wakeupCounter) Add(context.Context, int64, ...metric.AddOption) {
+	if woken := c.of.woken.Swap(nil); woken != nil {
+		(*woken)()
+		time.Sleep(time.Microsecond) // until that has ended the calls
+	}
 }
 
 // Processes contend: never two hold it, tokens rise, and split votes don't stop them. A node that doesn't answer is waited for
