@@ -20,8 +20,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What can't be is said by the first use, and Redis isn't asked. (What no lock can be called or have, whatever its kind: bad input of the
-// conformance suite.)
+// TestInvalid checks that invalid arguments and options fail at the first use, and that Redis isn't asked. (What no
+// lock can be called or have, whatever its kind: bad input of the conformance suite.)
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,6 +35,7 @@ func TestInvalid(t *testing.T) {
 			return q
 		}
 		quorum(clients...)
+		followers := d.client(lock.WithLease(quorumLease), lock.WithLifetime(ctx))
 		unalike := quorum(clients[1], clients[2], twin)        // whose lease is the default one
 		endless := func(timeout time.Duration) *redis.Client { // whose calls may never return
 			return d.sp.Client(t, func(o *redis.Options) { o.ReadTimeout = timeout })
@@ -86,6 +87,7 @@ func TestInvalid(t *testing.T) {
 			{"server " + ns.wires[0].proxy.Addr(), errorOf(lock.NewQuorum(clients[0], clients[1], twin))},
 			{"different leases", take(unalike.Mutex("job", lock.WithTakeoverDelay(0)))},
 			{"different leases", take(quorum(clients[1], clients[2], delayed).Mutex("job"))},
+			{"WithLifetime, and others don't", take(quorum(followers, clients[1], clients[2]).Mutex("job"))},
 			{"name is empty", take(unalike.Mutex("", lock.WithLease(time.Second)))},
 			{"the Quorum is nil", take(noQuorum.Mutex("job"))},
 			{"is made by a Client", take((*lock.QuorumMutex)(nil))},
@@ -173,7 +175,8 @@ func TestDoReturnsWithItsCtx(t *testing.T) {
 	})
 }
 
-// A subscription that can't be had is an error of the network, not of the client's that closes its connection then.
+// If a subscription fails because the server is gone, the error is counted as one of the network, although lockdog then
+// closes the connection itself.
 func TestSubscriptionErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +353,8 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 	})
 }
 
-// Leases that were taken in two Contexts each: to see which they were taken in costs no more than there are.
+// Each of these leases was taken in two Contexts, so 2^40 ways lead back to the first ones. The search for a deadlock
+// visits each lease once.
 func TestDeadlockIsSeenThroughManyForks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -129,8 +129,8 @@ type QuorumMutex struct {
 var _ Locker = (*QuorumMutex)(nil)
 
 // Mutex describes the lock with a name. It does no I/O and never fails: if the name or the options are invalid, the
-// first use returns an error that matches ErrInvalid. All nodes must have the same lease and takeover delay: if the
-// clients' options differ, set them here.
+// first use returns an error that matches ErrInvalid. All nodes must have the same lease and takeover delay, and
+// WithLifetime or not: if the clients' options differ, set them here.
 func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	m := &QuorumMutex{lock: lock{name: name, kind: quorumKind}, q: q}
 	if q == nil || len(q.clients) == 0 {
@@ -147,8 +147,12 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 			continue
 		}
 		m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
-		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed ||
-			cfg.takeoverDelay != first.takeoverDelay {
+		first, cfg := m.locks[0].cfg, m.locks[i].cfg
+		switch {
+		case (cfg.leaseCtx == nil) != (first.leaseCtx == nil):
+			m.err = fmt.Errorf("%w: lock %q: some clients of the Quorum have WithLifetime, and others don't; give it to Quorum.Mutex",
+				ErrInvalid, name)
+		case cfg.lease != first.lease, cfg.fixed != first.fixed, cfg.takeoverDelay != first.takeoverDelay:
 			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v, or takeover delays, %v and %v; give WithLease or WithFixedLease, and WithTakeoverDelay, to Quorum.Mutex",
 				ErrInvalid, name, first.lease, cfg.lease, first.takeoverDelay, cfg.takeoverDelay)
 		}
