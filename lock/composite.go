@@ -35,7 +35,6 @@ type compositeLease struct {
 	record       *record         // nil: it isn't acquired yet, or its members report for themselves
 	warned       bool            // the warning of WithHoldWarning was logged
 	absent       []failureStreak // of a Quorum, by node: why the node has no member
-	lostReleased int             // members that were found lost after releaseLease had begun
 }
 
 // member is a lease of a compositeLease.
@@ -131,6 +130,14 @@ func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	if m := cl.memberOf(l); !m.ended {
 		cl.countEnded(m, err)
 		cl.evaluate()
+	}
+}
+
+// noteLostAtRelease notes that the release of a member's grant found it lost. mu must be held.
+func (cl *compositeLease) noteLostAtRelease(g *grant, err error) {
+	at := slices.IndexFunc(cl.members, func(m *member) bool { return m.g == g })
+	if at >= 0 && !cl.members[at].ended {
+		cl.countEnded(cl.members[at], err)
 	}
 }
 

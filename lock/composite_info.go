@@ -252,9 +252,8 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	cl.absent[v.nodeIndex].note(err)
 }
 
-// endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended. It is
-// called once for each grant, as it also counts the member as lost.
-func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
+// endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended.
+func (g *grant) endedComposite(end ending) *EndedComposite {
 	cl := g.composite()
 	if cl == nil {
 		return nil
@@ -262,12 +261,12 @@ func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
 	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.released && cl.err == nil && end == telemetry.EndLost { // memberEnded doesn't count it after a release
-		cl.lostReleased++
+	if cl.released && end.hold == telemetry.EndLost {
+		cl.noteLostAtRelease(g, end.err)
 	}
 	var canceled *CanceledError
 	switch {
-	case errors.Is(cl.err, ErrLost), cl.size-cl.ended-cl.lostReleased < cl.need && cl.lostReleased > 0:
+	case errors.Is(cl.err, ErrLost), cl.err == nil && cl.size-cl.ended < cl.need: // lost when it was released
 		c.End = telemetry.EndLost.String()
 	case errors.As(cl.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
 		c.End = telemetry.EndCanceled.String()

@@ -122,7 +122,7 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 	})
 }
 
-// A Quorum that loses one node is held on, and says so of that member's end.
+// A Quorum that loses one node stays held. That node's ended lease says so: it was lost, the Quorum's wasn't.
 func TestEndedComposite_HeldOn(t *testing.T) {
 	tripleInBubble(t, func(t *testing.T, r *triple) {
 		l := try(t, r.Mutex("job"))
@@ -145,7 +145,30 @@ func TestEndedComposite_HeldOn(t *testing.T) {
 	})
 }
 
-// While it is released, nothing is missing.
+// A member that a release finds lost counts once: a Quorum of five that has lost two was released.
+func TestEndedComposite_LostAtRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 5)
+		p := ns.quorum(lock.WithLease(steady))
+		l := p.everywhere(t, p.Mutex("job"))
+		for i, after := range []time.Duration{0, 10, 10, 10, 20} { // the nodes answer the release in this order
+			ns.wires[i].set(redistest.When(redistest.Up, redistest.Delay(after*time.Millisecond)))
+		}
+		for _, i := range []int{0, 4} {
+			must(t, "DEL", ns.raw[i].Del(t.Context(), "job").Err())
+		}
+		free(t, l)
+		time.Sleep(time.Second)
+		for _, i := range []int{0, 4} {
+			if e := p.clients[i].Recent()[0]; e.End != "lost" || e.Composite.End != "" {
+				t.Errorf("node %d: %s, and the composite %q", i, e.End, e.Composite.End)
+			}
+		}
+	})
+}
+
+// While a Quorum is released, its state is releasing, and not degraded.
 func TestCompositeInfo_Releasing(t *testing.T) {
 	tripleInBubble(t, func(t *testing.T, r *triple) {
 		l := try(t, r.Mutex("job"))
@@ -224,7 +247,8 @@ func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 	})
 }
 
-// A waiter says what the last try to take the lock came to, before all tries of an attempt are over, and also who isn't first in line.
+// The LeaseInfo of a waiter has the error of the last failed try, also while the attempt goes on with further tries,
+// and also for a waiter that isn't first in line.
 func TestLeaseInfo_ErrorsOfWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -61,9 +61,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 		case err == nil:
 			released++
 		case errors.As(err, &lost):
-			if !m.ended {
-				cl.countEnded(m, err)
-			}
+			cl.noteLostAtRelease(m.g, err)
 		case cl.nodes:
 			failed = append(failed, atNode(m.g.node(), err))
 		default:

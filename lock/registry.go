@@ -77,7 +77,7 @@ func (r *registry) retire(g *grant, end ending) {
 		Err: end.err, TraceID: g.traceID(),
 	}
 	if end.hold != telemetry.EndReleased {
-		ended.Node, ended.Composite = g.node(), g.endedComposite(end.hold)
+		ended.Node, ended.Composite = g.node(), g.endedComposite(end)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
