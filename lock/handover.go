@@ -85,7 +85,9 @@ func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, ent
 		return nil, q, entries, !heard
 	}
 	q.state = headIsHanded
-	next = &handOver{claim: q.head.claim, w: q.head, q: q, registered: registered && entries.Add != ""}
+	// If another entry of the head is to be taken out, that comes first: a release might grant the lock by it later.
+	registered = registered && entries.Add != "" && entries.TakeOut == ""
+	next = &handOver{claim: q.head.claim, w: q.head, q: q, registered: registered}
 	if heard {
 		next.subscribed = 1
 	}

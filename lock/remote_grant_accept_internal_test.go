@@ -1,10 +1,15 @@
 package lock
 
 import (
+	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/lock/internal/waitset"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -30,6 +35,85 @@ func TestAcceptAfterHandOver(t *testing.T) {
 		h.succeeded(&grant{lock: &m.lock, claim: holder}, releaseReply{})
 		if _, _, ok := c.waits.accept(w); ok {
 			t.Error("it takes the remote grant, too")
+		}
+	})
+}
+
+// A hand-over takes out of the wait set the entry by which a release could grant the waiter the lock, also if the client
+// has become slow since: its new entry has no owner.
+func TestHandOverTakesOutTheGrantableEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, ctx := redistest.StartFake(t), t.Context()
+		c, rdb := openFor(t, srv.Client(t)), srv.Client(t)
+		m := c.Mutex("job")
+		l, err := m.TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl := &claim{lock: &m.lock, owner: c.newOwner()}
+		w := c.waits.enter(ctx, &m.lock, cl, &acquireParams{}, acquireReply{}, nil)
+		synctest.Wait() // until it is subscribed
+		c.waits.mu.Lock()
+		q := w.q
+		attempt := q.startAsking()
+		c.waits.mu.Unlock()
+		v, err := c.ops.sendAcquire(ctx, cl, &attempt.params)
+		c.waits.mu.Lock()
+		q.headRefused(&attempt, v)
+		c.waits.mu.Unlock()
+		set := func() []string { return rdb.ZRange(ctx, script.WaitersKey("job"), 0, -1).Val() }
+		if entries := set(); err != nil || len(entries) != 1 || !waitset.MayBeGranted(entries[0]) {
+			t.Fatalf("%v: the wait set has %q", err, entries)
+		}
+
+		c.waits.mu.Lock()
+		q.member.Message(strconv.FormatInt(time.Now().Add(-waitset.MaxTrust).UnixMicro(), 10), cl.owner)
+		q.due = wakeNone // it doesn't come to asking
+		c.waits.mu.Unlock()
+		if err := l.Release(ctx); err != nil || w.won == nil {
+			t.Fatalf("it isn't handed over: %v", err)
+		}
+		if entries := set(); len(entries) != 0 {
+			t.Errorf("the wait set has %q", entries)
+		}
+		cl.undo(ctx)
+	})
+}
+
+// The last waiter leaves just before the grant to a waiter of another client ends. If that client is dead, somebody has
+// to wake all others after the end, not now.
+func TestLastWaiterLeavesAsAGrantEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c, rdb := openFor(t, srv.Client(t)), srv.Client(t)
+		m := c.Mutex("job")
+		w := c.waits.enter(t.Context(), &m.lock, &claim{lock: &m.lock, owner: c.newOwner()}, &acquireParams{}, acquireReply{}, nil)
+		synctest.Wait() // until it is subscribed
+		others := rdb.Subscribe(t.Context(), script.Channel("job"))
+		defer func() { _ = others.Close() }()
+		if _, err := others.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.waits.mu.Lock()
+		q := w.q
+		q.setFallback(true)
+		c.waits.mu.Unlock()
+		time.Sleep(time.Until(q.fallback) - fallbackAfter/2)
+		c.waits.mu.Lock()
+		unheeded := q.leaving(w)
+		after := c.waits.leave(w)
+		c.waits.mu.Unlock()
+		after()
+		left := time.Now()
+		if unheeded {
+			t.Error("the cleanup is to wake all now")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), waitset.MaxTrust)
+		defer cancel()
+		if _, err := others.ReceiveMessage(ctx); err != nil || time.Since(left) > 2*fallbackAfter {
+			t.Errorf("all are woken after %v, %v", time.Since(left), err)
 		}
 	})
 }

@@ -63,6 +63,7 @@ type waitQueue struct {
 	due      wakeup    // why the head is to ask
 	nextAsk  alarm     // when it asks without a message
 	fallback time.Time // when it asks although another client was notified of a release; zero: none was
+	grantEnd time.Time // when that client's grant has ended unless it was renewed; zero: the client was only woken
 	timer    *time.Timer
 	timerAt  time.Time // zero: the timer isn't set
 
@@ -239,8 +240,8 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	if q.fallback.IsZero() || told {
 		return told
 	}
-	if wait := time.Until(q.fallback); wait > 2*fallbackAfter { // another client was granted the lock
-		w.claim.giveBackAfter(wait)
+	if !q.grantEnd.IsZero() {
+		w.claim.giveBackAfter(time.Until(q.grantEnd))
 		return false
 	}
 	return true

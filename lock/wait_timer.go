@@ -54,11 +54,13 @@ func (q *waitQueue) timerFired() {
 // setFallback makes the head ask after a release that only another client was notified of: soon or, if that client was
 // granted the lock, when it should have renewed.
 func (q *waitQueue) setFallback(granted bool) {
-	wait := fallbackAfter + rand.N(fallbackAfter)
+	now, wait := time.Now(), fallbackAfter+rand.N(fallbackAfter)
+	q.grantEnd = time.Time{}
 	if granted {
 		wait += min(q.head.lock.cfg.lease/renewalsPerLease, waitset.MaxTrust)
+		q.grantEnd = now.Add(waitset.MaxTrust + fallbackAfter)
 	}
-	q.fallback = time.Now().Add(wait)
+	q.fallback = now.Add(wait)
 	q.signal()
 }
 
