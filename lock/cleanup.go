@@ -14,8 +14,12 @@ import (
 
 // cleanUp schedules the removal of what the claim may have left: now, and again after lateWriteUntil if that is ahead.
 // If the claim has an update, the update is repeated instead.
-func (cl *claim) cleanUp() {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
+func (cl *claim) cleanUp() { cl.cleanUpKeeping(time.Time{}) }
+
+// cleanUpKeeping is cleanUp for a lock that stays taken until keepUntil (WithMinHold); zero, or in the past: it
+// doesn't.
+func (cl *claim) cleanUpKeeping(keepUntil time.Time) {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()}, keepUntil)
 }
 
 // undo releases a grant that nobody will get. It waits for Redis until ctx ends, and for a second at most
@@ -25,25 +29,26 @@ func (cl *claim) undo(ctx context.Context) { cl.undoWithin(telemetry.Untraced(ct
 
 // undoWithin is undo with another timeout, and traced.
 func (cl *claim) undoWithin(ctx context.Context, timeout time.Duration) {
-	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, false); err != nil || cl.hadLostReply() {
+	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, timeout, releaseParams{}); err != nil || cl.hadLostReply() {
 		cl.cleanUp()
 	}
 }
 
-// giveBackAfter schedules a release of the claim's lock after a pause: the lock may be granted to the claim in the
-// meantime. If the lock is free then, the release wakes all waiters.
+// giveBackAfter schedules a release of the claim's lock after a pause, because the lock may be granted to the claim
+// during the pause. If the lock is free after the pause, the release wakes all waiters.
 func (cl *claim) giveBackAfter(pause time.Duration) {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)})
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(pause)}, time.Time{})
 }
 
 // cleanUpRefused schedules the removal of what a failed call may have left. It gives up if Redis refuses the removal
 // for good.
 func (cl *claim) cleanUpRefused() {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true}, time.Time{})
 }
 
-// scheduleCleanup schedules t, to release the lock of the claim. If the claim has an update, t repeats the update.
-func (cl *claim) scheduleCleanup(t *cleanup.Task) {
+// scheduleCleanup schedules t, to release the lock of the claim, or to keep it taken until keepUntil. If the claim has
+// an update, t repeats the update.
+func (cl *claim) scheduleCleanup(t *cleanup.Task, keepUntil time.Time) {
 	lk := cl.lock
 	if lk.kind.release == nil && cl.update == nil { // acquires of this kind leave nothing in Redis
 		return
@@ -55,7 +60,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 		t.Timeout = receiptTimeout
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout, true)
+		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout, releaseParams{alone: true, keepUntil: keepUntil})
 		return err
 	}
 	lk.c.cleaner.Add(t)
@@ -65,11 +70,11 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 func (cl *claim) Abandoned(reply dispatch.Reply, err error) {
 	if err != nil {
 		if reply.MayHaveRun {
-			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: reply.LateWriteUntil})
+			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: reply.LateWriteUntil}, time.Time{})
 		}
 		return
 	}
-	if cl.lock.kind.queuesInRedis { // also if it wasn't granted, it may have a place in the queue
+	if cl.lock.kind.queuesInRedis { // even if the claim wasn't granted, it may have a place in the queue
 		cl.cleanUp()
 		return
 	}

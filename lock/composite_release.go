@@ -107,8 +107,7 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 
 // releaseAtNodes releases the held members. It returns when a majority is released, when all calls have ended, or when
 // the caller's ctx ends, unless that had ended before. After a majority is released, the other calls go on for
-// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed, unless WithMinHold keeps
-// the lock taken.
+// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed.
 func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }

@@ -236,10 +236,8 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		g.noteOthersWait()
 	}
 	g.client().waits.abandonEntry(g.claim)
-	mayTakeItAgain := isAhead(g.claim.lateWriteUntil()) // a delayed acquire of the claim
-	staysTaken := isAhead(g.keepUntil())                // by WithMinHold
-	if (mayTakeItAgain || err != nil) && !staysTaken {
-		g.claim.cleanUp()
+	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed acquire
+		g.claim.cleanUpKeeping(g.keepUntil())
 	}
 	switch {
 	case err != nil:

@@ -2,11 +2,16 @@ package lock_test
 
 import (
 	"fmt"
+	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -103,7 +108,8 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
-// A waiter that comes after the release of a lock that stays taken doesn't count its holder as vanished either.
+// A waiter that comes while WithMinHold still keeps a released lock doesn't count a takeover: the holder hasn't
+// vanished.
 func TestMinHold_CameLater(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"Mutex", "FairMutex", "Multi"} {
@@ -118,6 +124,34 @@ func TestMinHold_CameLater(t *testing.T) {
 			free(t, l)
 		})
 	}
+}
+
+// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says.
+func TestMinHold_DelayedAcquire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, ctx := redistest.StartFake(t), t.Context()
+		var lose atomic.Bool
+		var late []any
+		c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if isEval(cmd) && lose.Swap(false) {
+				late = cmd.Args()
+				return io.EOF
+			}
+			return nil
+		}})
+		free(t, try(t, c.Mutex("warm-up"))) // c knows the server's clock then
+		lose.Store(true)
+		m := c.Mutex("job", lock.WithMinHold(10*time.Second))
+		l, granted := try(t, m), time.Now()
+		free(t, l)
+		must(t, "the delayed acquire", srv.Client(t).Do(ctx, late...).Err())
+		sleepUntil(granted.Add(10*time.Second - time.Millisecond))
+		_, err := m.TryLock(ctx)
+		mustMatch(t, err, lock.ErrHeld)
+		sleepUntil(granted.Add(10*time.Second + 10*time.Millisecond))
+		free(t, try(t, m))
+	})
 }
 
 // A lock that is held for longer is released as without the option.

@@ -177,12 +177,12 @@ type releaseParams struct {
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
-// releaseOnce tries once to release the lock, or to make the claim's update, within timeout. If alone is set,
-// Dispatcher.DoAlone sends the call, and only ctx bounds it.
+// releaseOnce tries once to release the lock, or to make the claim's update, within timeout. It sets passOn and entries
+// of params. If params.alone is set, only ctx bounds the call.
 func (o *operations) releaseOnce(
-	ctx context.Context, claim *claim, timeout time.Duration, alone bool,
+	ctx context.Context, claim *claim, timeout time.Duration, params releaseParams,
 ) (releaseReply, error) {
-	params := releaseParams{passOn: script.PassOnAnnounced, alone: alone}
+	params.passOn = script.PassOnAnnounced
 	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.WaitEntry()
 	}
