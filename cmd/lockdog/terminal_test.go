@@ -226,8 +226,13 @@ func TestRunStartsAtTerminal(t *testing.T) {
 		term.types(t, "echo "+mark+"$((1 + 1)); "+self+" run "+name+" -- sleep 600\n")
 		term.shows(t, mark+"2")
 		pause()
-		until(t, "it is stopped", func() bool { // the shell may have got the first one itself
-			term.types(t, "\x1a")
+		wait := 50 * time.Millisecond
+		until(t, "it is stopped", func() bool {
+			// The shell may get the first Ctrl-Z itself. And Ctrl-Z makes the terminal drop what the shell has printed and
+			// nobody has read yet, even that the command is stopped: so ask for that.
+			term.types(t, "\x1ajobs\n")
+			time.Sleep(wait)
+			wait *= 2
 			_, after, _ := strings.Cut(term.all(), mark+"2")
 			return strings.Contains(after, "Stopped")
 		})
