@@ -30,12 +30,12 @@ type record struct {
 
 func newRecord(ctx context.Context, first *lock, name string) *record {
 	r := &record{first: first, sample: first.c.profile.Sample(first.tel.Group(), first.kind.name)}
-	r.tel = first.tel.Whole(name, r.confirmed)
+	r.tel = first.tel.Composite(name, r.confirmed)
 	r.ctx, r.acquire = first.c.rec.StartAcquire(ctx, &r.tel, first.cfg.lease)
 	return r
 }
 
-// confirmed returns when the acquires or renewals were sent on which the deadline of the lock is based.
+// confirmed returns when the request was sent that determines the deadline of the lock: a member's acquire or renewal.
 func (r *record) confirmed() time.Time {
 	return r.cl.needed(func(m *member) time.Time { return m.g.wd.Confirmed() })
 }

@@ -41,7 +41,7 @@ const maxOwner = 256
 // is the given ctx. lease is how long a grant lasts, 0 if it has no end. l must not move until the hold that may follow
 // has ended.
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (_ context.Context, a Acquire) {
-	l.role.appear(ctx)
+	l.role.startCounting(ctx)
 	a.lock, a.op, a.lease = l, OpAcquire, lease
 	ctx = a.begin(ctx, l.role.acquireSpan)
 	a.start = clock(ctx, a.span, l.role.acquireTime)
@@ -60,7 +60,7 @@ func (a *Acquire) Traceparent() string {
 // Attempt counts an attempt to take the lock. It may consist of several requests, if some fail.
 func (a *Acquire) Attempt() { a.attempts++ }
 
-// Inherit adds the acquire of a member to that of its whole: its attempts and wake-ups. The last holder, with
+// Inherit adds the acquire of a member to that of its composite: its attempts and wake-ups. The last holder, with
 // the links, and the last error of m replace those of a, if m has them.
 func (a *Acquire) Inherit(m *Acquire) {
 	m.WaitEnd() // a wait that began because Redis failed may not have ended
@@ -163,7 +163,7 @@ func (a *Acquire) Deadlock(cycle string, broken bool) {
 }
 
 // deadlockSpans adds a deadlock to the trace: as an event of the acquire's span, which is exported when the wait has
-// ended, and as a span of its own, which is exported at once.
+// ended, and as a separate span, which is exported at once.
 func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
 	a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(attrs...))
 	now := time.Now()
@@ -196,11 +196,11 @@ func (a *Acquire) Pass() { a.end(AcquireAcquired, a.measured(), nil, nil) }
 func (a *Acquire) Reenter(h *Hold) { a.end(AcquireReentered, time.Time{}, nil, h) }
 
 // Fail ends the acquire without a grant. With AcquireError, err becomes the status of the span. The span of a member
-// gets no error status: its whole may get the lock without it.
+// gets no error status: its composite may get the lock without it.
 func (a *Acquire) Fail(outcome Outcome, err error) { a.end(outcome, a.measured(), err, nil) }
 
-// measured returns the time, or zero if the duration isn't measured. It goes by the clock reading at the span's start,
-// so that the two agree if the wall clock is set.
+// measured returns the current time, or zero if the duration isn't measured. The time is the span's start plus what has
+// passed since by the monotonic clock, so that a wall clock that is set in between doesn't change the duration.
 func (a *Acquire) measured() time.Time {
 	if a.start.IsZero() {
 		return time.Time{}

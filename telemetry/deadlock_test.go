@@ -56,8 +56,8 @@ func TestDeadlock(t *testing.T) {
 func TestDeadlockOfMember(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	whole, member := b.lock.Whole("orders:42, stock:7", time.Now), b.lock.Member(func() string { return "node:1" })
-	_, a := b.StartAcquire(b.caller, &whole, ttl)
+	composite, member := b.lock.Composite("orders:42, stock:7", time.Now), b.lock.Member(func() string { return "node:1" })
+	_, a := b.StartAcquire(b.caller, &composite, ttl)
 	_, m := b.StartAcquire(b.caller, &member, ttl)
 	m.Deadlock("all of it", false)
 	m.Fail(telemetry.AcquireTimeout, nil)
@@ -70,7 +70,7 @@ func TestDeadlockOfMember(t *testing.T) {
 		t.Errorf("the member's span has %d events", n)
 	}
 	if n := len(b.one("acquire orders").Events); n != 0 {
-		t.Errorf("the span of the whole has %d events", n)
+		t.Errorf("the span of the composite has %d events", n)
 	}
 }
 

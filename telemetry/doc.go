@@ -30,7 +30,7 @@
 //
 // A lock with members (the names of a Multi, the nodes of a Quorum) is counted once and has these spans once, without
 // renewals. Each member has the same spans, called "acquire member" and so on, below the acquire and the release of the
-// whole lock. The members have the renewals.
+// composite lock. The members have the renewals.
 //
 //	caller ─┬─ acquire ─┬─ held ─── hold
 //	        │           └─ acquire member ── held member ── renew, renew, ..., hold member

@@ -48,7 +48,7 @@ type WakeupSource string
 
 // The sources of a wake-up.
 const (
-	WakeupMessage WakeupSource = "message" // a message: a client freed the lock, perhaps this one without a hand-over
+	WakeupMessage WakeupSource = "message" // a message that a client (perhaps this one) freed the lock or granted it
 	WakeupLocal   WakeupSource = "local"   // something in this client, such as a release, a hand-over or a loss
 	WakeupExpiry  WakeupSource = "expiry"  // the end of the holder's lease
 	WakeupPoll    WakeupSource = "poll"    // a timer: a message may be lost, or sent to a waiter that is gone, ...

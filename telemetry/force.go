@@ -14,7 +14,7 @@ type Force struct{ operation }
 
 // StartForce begins a forced unlock. The ctx that it returns carries the span, for the Redis calls.
 func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Force) {
-	l.role.appear(ctx)
+	l.role.startCounting(ctx)
 	f := Force{operation{lock: l, op: OpForceUnlock}}
 	ctx = f.begin(ctx, l.role.forceSpan)
 	return ctx, f

@@ -8,7 +8,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What nobody holds is taken and given without a grant: it has the spans and counters of that, and none of a hold.
+// Permits without a lease are taken and given back without a grant. Both are recorded as an acquire and a release, but
+// there is no hold.
 func TestPassAndGive(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -8,14 +8,14 @@ import (
 
 // group has what the locks of a group share in all roles, and the data of the observable gauges.
 type group struct {
-	name   string
-	alone  role
-	member func() *tally // made when it is first needed
+	name       string
+	standalone role
+	member     func() *tally // made when it is first needed
 
 	attrs   set
 	waiting upDown
 
-	appeared atomic.Bool // role.appear was called: the group is in the gauges
+	counting atomic.Bool // role.startCounting was called: the group is in the gauges
 
 	mu      sync.Mutex // guards the rest, and state, prev and next of the group's holds
 	holds   Hold       // the sentinel of the circular list of holds
@@ -30,7 +30,7 @@ func newGroup(name string, i *instruments) *group {
 	}
 	g.waiting = upDown{counter: i.upDowns[MetricWaiting.Name], opts: g.attrs.add}
 	g.holds.prev, g.holds.next = &g.holds, &g.holds
-	g.alone = role{group: g, tally: newTally(name, "", i)}
+	g.standalone = role{group: g, tally: newTally(name, "", i)}
 	return g
 }
 
@@ -73,10 +73,10 @@ func (g *group) setFailing(h *Hold, failing bool) bool {
 }
 
 // gauges returns the age of the oldest hold, the number of failing leases, and the highest utilization of the leases
-// that are renewed. Members only count for failing; their whole counts for the other two.
+// that are renewed. Members only count for failing; their composite counts for the other two.
 func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst float64) {
 	g.mu.Lock()
-	var wholes []*Hold
+	var composites []*Hold
 	for h := g.holds.next; h != &g.holds; h = h.next {
 		if h.lock.role.isMember() {
 			continue
@@ -84,15 +84,15 @@ func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst 
 		oldest = max(oldest, now.Sub(h.start))
 		switch {
 		case h.unrenewed.Load() || h.state&holdLost != 0:
-		case h.lock.role.confirmed != nil:
-			wholes = append(wholes, h)
+		case h.lock.role.isComposite():
+			composites = append(composites, h)
 		default:
 			worst = max(worst, h.utilization(now))
 		}
 	}
 	failing = g.failing
 	g.mu.Unlock()
-	for _, h := range wholes { // without mu, as utilization calls package lock
+	for _, h := range composites { // without mu, as utilization calls package lock
 		worst = max(worst, h.utilization(now))
 	}
 	return oldest, failing, worst

@@ -20,11 +20,12 @@ type Hold struct {
 	owner string
 	token int64
 
-	// parent is the acquire's span if grant is nil. Logs have its ids. nil: grant isn't nil, or the tracer is a no-op.
+	// parent is the acquire's span if firstTrail is nil. Logs have its ids. nil: firstTrail isn't nil, or the tracer is
+	// a no-op.
 	parent trace.Span
-	// grant is the trace in which the lock was acquired; nil: it isn't recorded.
-	grant *trail
-	// trail is the trace of the renewals now: at first grant, later made by nextTrail. nil if grant is nil.
+	// firstTrail is the trace in which the lock was acquired; nil: it isn't recorded.
+	firstTrail *trail
+	// trail is the trace of the renewals now: at first firstTrail, later made by nextTrail. nil if firstTrail is nil.
 	trail atomic.Pointer[trail]
 
 	lease     time.Duration
@@ -56,10 +57,10 @@ type trail struct {
 func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 	h.lock, h.start, h.owner, h.token, h.lease = a.lock, now, owner, token, a.lease
 	if a.span != nil && a.span.IsRecording() {
-		h.grant = h.newTrail(a.ctx, now)
-		h.trail.Store(h.grant)
+		h.firstTrail = h.newTrail(a.ctx, now)
+		h.trail.Store(h.firstTrail)
 	}
-	if h.grant == nil {
+	if h.firstTrail == nil {
 		h.parent = a.span
 	}
 	role := a.lock.role
@@ -105,10 +106,10 @@ func (h *Hold) Token() int64 { return h.token }
 
 // SpanContext returns the span context of the grant's held span. It is invalid if that span isn't recorded.
 func (h *Hold) SpanContext() trace.SpanContext {
-	if h.grant == nil {
+	if h.firstTrail == nil {
 		return trace.SpanContext{}
 	}
-	return h.grant.held
+	return h.firstTrail.held
 }
 
 // here returns the context of the hold's present trace.
@@ -162,7 +163,7 @@ func (h *Hold) mark(
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
 // Lost records that the lease was lost. End must follow. b limits the log records of losses that come together; nil:
-// ten a second are logged with the lock's name. The loss of a member is no error: its whole may go on.
+// ten a second are logged with the lock's name. The loss of a member is no error: its composite may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
@@ -176,7 +177,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	ctx, span, sc := h.mark(role.lostSpan, now, KeyCause.String(string(cause)))
 	role.losses.inc(ctx, string(cause))
 	used := h.utilization(now)
-	if renewed := role.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
+	if !role.isComposite() && (cause == LossUnreachable || cause == LossStalled) {
 		// The loss was found at the deadline, not by a renewal, which would have recorded the utilization.
 		role.recordUtilization(ctx, used)
 	}
@@ -215,7 +216,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	}
 	h.NotRenewed()
 	r, role := h.lock.rec, h.lock.role
-	if role.isMember() && h.trail.Load() == nil { // the span of the whole is enough
+	if role.isMember() && h.trail.Load() == nil { // the span of the composite is enough
 		return
 	}
 	now := h.now()
@@ -240,8 +241,8 @@ func (h *Hold) Warn(held time.Duration) {
 		return
 	}
 	sc := h.logged()
-	if h.grant != nil {
-		sc = h.grant.held
+	if h.firstTrail != nil {
+		sc = h.firstTrail.held
 	}
 	h.log(LogHeld, sc, nil, seconds("held", held))
 }
@@ -253,16 +254,16 @@ func (h *Hold) End(end HoldEnd) {
 	}
 	r, role := h.lock.rec, h.lock.role
 	ctx := context.Background()
-	if h.grant != nil {
-		ctx = h.grant.ctx
+	if h.firstTrail != nil {
+		ctx = h.firstTrail.ctx
 	}
 	role.held.add(ctx, -1)
-	if h.grant == nil && !role.holdTime.Enabled(ctx) {
+	if h.firstTrail == nil && !role.holdTime.Enabled(ctx) {
 		return
 	}
 	now := h.now()
 	role.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.group.attrs.record...)
-	if h.grant == nil {
+	if h.firstTrail == nil {
 		return
 	}
 	if _, span := r.tracing.start(ctx, role.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
@@ -271,11 +272,12 @@ func (h *Hold) End(end HoldEnd) {
 	}
 }
 
-// now returns the time by the clock reading at the grant, so that spans agree with each other if the wall clock is set.
+// now returns the time of the grant plus what has passed since by the monotonic clock, so that spans agree with each
+// other even if the wall clock is set.
 func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
 
 // utilization returns the time since the last confirmed renewal was sent (before the first: since the grant), divided
-// by the lease. For a whole, role.confirmed says when the renewals were sent.
+// by the lease. For a composite, role.confirmed says when the renewals were sent.
 func (h *Hold) utilization(now time.Time) float64 {
 	if confirmed := h.lock.role.confirmed; confirmed != nil {
 		return ratio(now.Sub(confirmed()), h.lease)

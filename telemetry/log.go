@@ -73,8 +73,8 @@ var bursts = [...]struct{ each, more Log }{
 // burstCounts are the numbers of records of each kind.
 type burstCounts [len(bursts)]int
 
-// Burst limits the log records about many leases to which the same happens at one time: ten thousand leases at a server
-// that is down for a moment must not write as many lines. Of each kind ten records are logged by name, the others are
+// Burst limits the log records if the same happens to many leases at one time: if a server is down for a moment, its
+// ten thousand leases must not write ten thousand lines. Of each kind ten records are logged by name, the others are
 // counted. A nil Burst limits nothing. Methods are safe for concurrent use.
 type Burst struct {
 	rec    *Recorder
@@ -83,7 +83,7 @@ type Burst struct {
 	mu    sync.Mutex
 	seen  burstCounts
 	ends  time.Time   // of the window
-	timer *time.Timer // logs at its end what was only counted; nil: all were named
+	timer *time.Timer // at the end of the window, logs what was only counted; nil: nothing was, or there is no window
 }
 
 // endsWindow is the window of Recorder.ends, whose records come without a batch that could end the burst. Example: ten

@@ -56,9 +56,9 @@ func (o *operation) Failed(t ErrorType) { o.errorType = t }
 // recording reports whether the attributes of the span are of any use.
 func (o *operation) recording() bool { return o.span != nil && o.span.IsRecording() }
 
-// finish sets the attributes of the span at its end; more has the outcome, too. With the outcome operationError, err
-// becomes the status of the span, unless it is the span of a member: its whole may do without the member. A forced
-// unlock has no span of the whole, so its members' spans have the status, too.
+// finish sets the attributes of the span at its end; more includes the outcome. With the outcome operationError, err
+// becomes the status of the span, except for a member: its composite may do without it. A forced unlock has no span of
+// the composite, so its members' spans have the status, too.
 func (o *operation) finish(outcome Outcome, err error, more ...attribute.KeyValue) {
 	if outcome == operationError {
 		more = append(more, KeyErrorType.String(string(cmp.Or(o.errorType, ErrorOther))))

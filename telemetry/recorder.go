@@ -117,8 +117,8 @@ type Lock struct {
 func (l *Lock) Group() string { return l.role.group.name }
 
 // Lock returns the telemetry of the lock with a name. kind is the kind of lock ("mutex"). If groupName is empty, the
-// group is the name up to its first colon, without the braces of a hash tag; "default" if there is no such prefix. Lock
-// locks nothing and allocates nothing if the group exists.
+// group is the name up to its first colon, without the braces of a hash tag; "default" if there is no such prefix. If
+// the group exists, Lock takes no mutex and allocates nothing.
 func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	// OTLP refuses a whole batch of spans for one string that isn't UTF-8.
 	name = strings.ToValidUTF8(name, "\uFFFD")
@@ -128,7 +128,7 @@ func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	} else {
 		groupName = strings.ToValidUTF8(groupName, "\uFFFD")
 	}
-	return Lock{rec: r, role: &r.group(groupName, most).alone, name: name, kind: kind, spans: spans}
+	return Lock{rec: r, role: &r.group(groupName, most).standalone, name: name, kind: kind, spans: spans}
 }
 
 func groupOf(name string) string {
@@ -141,10 +141,10 @@ func groupOf(name string) string {
 }
 
 const (
-	// maxDefaultGroups: a name makes a new group only while the recorder has fewer groups. Names like tenant7:job would
-	// make many groups that nobody wants.
+	// maxDefaultGroups limits the groups that are made from names: a name makes a new group only while the recorder has
+	// fewer groups than that. Names like tenant7:job would make many groups that nobody wants.
 	maxDefaultGroups = 20
-	// maxGroups: the same for WithGroup. The SDK keeps 2,000 attribute sets per instrument.
+	// maxGroups is the same limit for WithGroup. The SDK keeps 2,000 attribute sets per instrument.
 	maxGroups = 50
 )
 

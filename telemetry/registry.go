@@ -128,7 +128,7 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 	now := time.Now()
 	for _, r := range *reg.members.Load() {
 		for name, g := range *r.groups.Load() {
-			if !g.appeared.Load() {
+			if !g.counting.Load() {
 				continue
 			}
 			t := groups[name]

@@ -23,11 +23,11 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (_ context.Context
 	}
 	h.NotRenewed()
 	var opts []trace.SpanStartOption
-	if h.grant != nil && h.grant.held.IsSampled() {
+	if h.firstTrail != nil && h.firstTrail.held.IsSampled() {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			ctx = trace.ContextWithSpanContext(ctx, h.grant.held)
+			ctx = trace.ContextWithSpanContext(ctx, h.firstTrail.held)
 		}
-		opts = []trace.SpanStartOption{trace.WithLinks(linkTo(h.grant.held, linkHeld))}
+		opts = []trace.SpanStartOption{trace.WithLinks(linkTo(h.firstTrail.held, linkHeld))}
 	}
 	rel.hold = h
 	ctx = rel.begin(ctx, h.lock, opts...)
@@ -36,7 +36,7 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (_ context.Context
 
 // StartGive is StartRelease without a hold: for permits without a lease, or a latch that is counted down.
 func (r *Recorder) StartGive(ctx context.Context, l *Lock) (_ context.Context, rel Release) {
-	l.role.appear(ctx)
+	l.role.startCounting(ctx)
 	ctx = rel.begin(ctx, l)
 	return ctx, rel
 }

@@ -14,7 +14,7 @@ import (
 type RenewalEvent struct {
 	Start, End time.Time // of the attempt
 	Outcome    Outcome   // of the attempt
-	Err        error     // with RenewalError, and with RenewalTaken by something that is no lock
+	Err        error     // with RenewalError, and with RenewalTaken if the key holds something that is no lock
 	ErrType    ErrorType // with RenewalError
 	Attempt    int       // 1; more for a retry of the same renewal
 
@@ -143,7 +143,7 @@ func (h *Hold) ShowsRenewal() bool {
 
 // nextTrail starts a new trace, which links to the grant, and returns it; if the sampler declines that, it returns t.
 func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
-	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(linkTo(h.grant.held, linkHeld)))
+	next := h.newTrail(h.firstTrail.ctx, now, trace.WithNewRoot(), trace.WithLinks(linkTo(h.firstTrail.held, linkHeld)))
 	if next == nil {
 		t.refused, t.retryAt = true, ordinal+renewalsPerTrace
 		return t

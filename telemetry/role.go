@@ -10,25 +10,26 @@ import (
 
 // role says what is recorded of a lock:
 //
-//	        spans                 counted, and in the gauges               renewals
-//	alone   acquire orders, ...   yes                                      its own
-//	whole   acquire orders, ...   yes, but not the waits of a Multi        none; its members have them
-//	member  acquire member ...    waits of a Multi; lockdog.members.lost   its own
+//	            spans                 counted, and in the gauges               renewals
+//	standalone  acquire orders, ...   yes                                      its own
+//	composite   acquire orders, ...   yes, but not the waits of a Multi        none; its members have them
+//	member      acquire member ...    waits of a Multi; lockdog.members.lost   its own
 //
-// A whole is a Multi or a Quorum's lock; its members are its names, or its nodes. All other locks are alone. Renewals,
-// failing leases and forced unlocks are counted for locks that are alone, and for members. A failed call is counted
-// where it is made.
+// A composite is the lock of a Multi or a Quorum. Its members are its names, or its nodes. All other locks are
+// standalone. Renewals, failing leases and forced unlocks are counted for standalone locks and for members. A failed
+// call is counted where it is made.
 type role struct {
 	group *group
 	*tally
 	node      func() string    // of a member: its server; nil: no member
-	confirmed func() time.Time // of a whole: when the renewals that it depends on were sent; nil: no whole
+	confirmed func() time.Time // of a composite: when the renewals that it depends on were sent; nil: no composite
 }
 
-func (r *role) isMember() bool { return r.node != nil }
+func (r *role) isMember() bool    { return r.node != nil }
+func (r *role) isComposite() bool { return r.confirmed != nil }
 
-// tally has what the locks of a group in one role share (alone and whole share one tally): their instruments, with the
-// attribute sets of the group, and the names of their spans. All of it is built once.
+// tally has what the locks of a group in one role share: their instruments, with the attribute sets of the group, and
+// the names of their spans. Standalone and composite locks share one tally. All of it is built once.
 type tally struct {
 	acquisitions, wakeups, takeovers, deadlocks, renewals, late, losses, cancellations, releases, forced counts
 
@@ -39,7 +40,7 @@ type tally struct {
 	acquireSets                        sets
 	holdTime, releaseTime, utilization metric.Float64Histogram
 
-	zeroed atomic.Bool // see appear
+	zeroed atomic.Bool // see startCounting
 
 	acquireSpan, deadlockSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
@@ -48,28 +49,28 @@ type tally struct {
 func newTally(group, of string, i *instruments) *tally {
 	name := func(s Span) string { return s.Name + of + " " + group }
 	kv := KeyGroup.String(group)
-	ofWhole, losses := i, MetricLosses
+	ofComposite, losses := i, MetricLosses
 	if of == memberOf {
-		// What is counted for the whole isn't counted for its members. Their losses have a counter of their own.
-		ofWhole, losses = notCounted, MetricMembersLost
+		// What is counted for the composite isn't counted for its members. Their losses have a counter of their own.
+		ofComposite, losses = notCounted, MetricMembersLost
 	}
 	t := &tally{
-		acquisitions:  newCounts(ofWhole, MetricAcquisitions, kv),
+		acquisitions:  newCounts(ofComposite, MetricAcquisitions, kv),
 		wakeups:       newCounts(i, MetricWakeups, kv),
 		takeovers:     newCounts(i, MetricTakeovers, kv),
 		deadlocks:     newCounts(i, MetricDeadlocks, kv),
 		renewals:      newCounts(i, MetricRenewals, kv),
 		late:          newCounts(i, MetricLate, kv),
 		losses:        newCounts(i, losses, kv),
-		cancellations: newCounts(ofWhole, MetricCancellations, kv),
-		releases:      newCounts(ofWhole, MetricReleases, kv),
+		cancellations: newCounts(ofComposite, MetricCancellations, kv),
+		releases:      newCounts(ofComposite, MetricReleases, kv),
 		forced:        newCounts(i, MetricForced, kv),
 
-		held:        upDown{counter: ofWhole.upDowns[MetricHeld.Name], opts: newSet(kv).add},
-		acquireTime: ofWhole.histograms[MetricAcquireDuration.Name],
+		held:        upDown{counter: ofComposite.upDowns[MetricHeld.Name], opts: newSet(kv).add},
+		acquireTime: ofComposite.histograms[MetricAcquireDuration.Name],
 		acquireSets: newSets(MetricAcquireDuration.Labels[1], kv),
-		holdTime:    ofWhole.histograms[MetricHoldDuration.Name],
-		releaseTime: ofWhole.histograms[MetricReleaseDuration.Name],
+		holdTime:    ofComposite.histograms[MetricHoldDuration.Name],
+		releaseTime: ofComposite.histograms[MetricReleaseDuration.Name],
 		utilization: i.histograms[MetricUtilization.Name],
 
 		acquireSpan:  name(SpanAcquire),
@@ -89,30 +90,31 @@ func newTally(group, of string, i *instruments) *tally {
 	return t
 }
 
-// Whole returns the telemetry of a whole with a name, whose first member is l. It is counted in the group of l.
-// confirmed returns when the acquires or renewals that the whole depends on were sent. It is called when metrics are
-// collected, and when the whole is lost.
-func (l *Lock) Whole(name string, confirmed func() time.Time) Lock {
+// Composite returns the telemetry of the lock of a Multi or a Quorum that is called name. Its first member is l, and it
+// is counted in the group of l. confirmed returns when the acquires or renewals that the lock depends on were sent. It
+// is called when metrics are collected, and when the lock is lost.
+func (l *Lock) Composite(name string, confirmed func() time.Time) Lock {
 	g := l.role.group
 	return Lock{
 		rec: l.rec, name: printable(name), kind: l.kind, spans: l.spans,
-		role: &role{group: g, tally: g.alone.tally, confirmed: confirmed},
+		role: &role{group: g, tally: g.standalone.tally, confirmed: confirmed},
 	}
 }
 
-// Member returns the telemetry of l as a member of a whole. node returns its server.
+// Member returns the telemetry of l as a member of a composite. node returns its server.
 func (l *Lock) Member(node func() string) Lock {
 	m := *l
 	m.role = &role{group: l.role.group, tally: l.role.group.member(), node: node}
 	return m
 }
 
-// appear is called when an operation starts. It puts the group into the gauges and, once there is an SDK, starts the
-// counters of the group for this role at 0. A counter that starts at 1 never fires an alert on increase() > 0.
-func (r *role) appear(ctx context.Context) {
+// startCounting is called at the start of an operation. It puts the group into the gauges and, once there is an SDK,
+// starts the counters of the group for this role at 0. A counter that starts at 1 never fires an alert on increase() >
+// 0.
+func (r *role) startCounting(ctx context.Context) {
 	g := r.group
-	if !g.appeared.Load() {
-		g.appeared.Store(true)
+	if !g.counting.Load() {
+		g.counting.Store(true)
 	}
 	if r.zeroed.Load() || !r.renewals.counter.Enabled(ctx) || !r.zeroed.CompareAndSwap(false, true) {
 		return

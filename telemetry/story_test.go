@@ -127,7 +127,7 @@ func TestLostAndCanceled(t *testing.T) {
 	}
 }
 
-// A member that can't be unlocked by force fails the call: no span of the whole tells so.
+// A member that can't be unlocked by force fails the call: no span of the composite tells so.
 func TestForceOfAMemberFails(t *testing.T) {
 	b := newBench(t)
 	member := b.lock.Member(func() string { return "node:1" })

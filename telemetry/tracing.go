@@ -78,9 +78,9 @@ func (t *tracing) start(ctx context.Context, name string, opts ...trace.SpanStar
 	}
 	spanCtx, span := s.tracer.Start(ctx, name, opts...)
 	if inherited(ctx, span) {
-		// Probably a no-op. But it may be a wrapper that suppresses spans for this ctx. So start another span with a
-		// ctx that only has a parent that isn't sampled, which samplers follow. That span isn't ended: it could be
-		// exported.
+		// Probably a no-op. But it may be a wrapper that suppresses spans for this ctx. So start another span, with a
+		// ctx that has only an unsampled parent, whose decision most samplers follow. That span isn't ended: otherwise
+		// it could be exported.
 		if _, probe := s.tracer.Start(probeContext, name); inherited(probeContext, probe) {
 			s.mode.Store(tracerNoop)
 			return ctx, nil
@@ -90,7 +90,8 @@ func (t *tracing) start(ctx context.Context, name string, opts ...trace.SpanStar
 	return spanCtx, span
 }
 
-// inherited reports whether span has no span context of its own: a no-op tracer returns that of the parent.
+// inherited reports whether span has the span id of its parent in ctx, or no valid span context, as have the spans of a
+// no-op tracer.
 func inherited(ctx context.Context, span trace.Span) bool {
 	sc := span.SpanContext()
 	return !sc.IsValid() || sc.SpanID() == trace.SpanContextFromContext(ctx).SpanID()

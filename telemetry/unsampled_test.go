@@ -65,7 +65,8 @@ func TestEndOfAnUnsampledLock(t *testing.T) {
 	}
 }
 
-// What a sampled lock's end starts with is the same, so that a sampler of spans can go by it.
+// The span of an end starts with its cause or reason, the group and the kind also for a sampled lock, so that one
+// sampler works for both.
 func TestEndStartsWithWhy(t *testing.T) {
 	started := onStart{}
 	b := newBench(t, started.watch)

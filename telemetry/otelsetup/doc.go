@@ -39,9 +39,9 @@
 //
 // # Without an endpoint for traces
 //
-// Besides what Config.SpanProcessors do, spans are only exported if Config.TraceExporter is set, if Config.Endpoint or
-// a variable names an endpoint, or if OTEL_TRACES_EXPORTER=otlp asks for the default endpoint: otherwise a program on a
-// laptop would fill its log with refused connections. Without an exporter a trace that begins here isn't sampled,
-// unless Config.SpanProcessors or OTEL_TRACES_SAMPLER is set. A trace that comes in sampled stays sampled, and log
-// lines have its ids.
+// Apart from what Config.SpanProcessors export, spans are only exported if Config.TraceExporter is set, if
+// Config.Endpoint or a variable names an endpoint, or if OTEL_TRACES_EXPORTER=otlp asks for the default endpoint:
+// otherwise a program on a laptop would fill its log with refused connections. Without an exporter a trace that begins
+// here isn't sampled, unless Config.SpanProcessors or OTEL_TRACES_SAMPLER is set. A trace that comes in sampled stays
+// sampled, and log lines have its ids.
 package otelsetup

@@ -72,7 +72,7 @@ func TraceHandler(next slog.Handler) slog.Handler {
 type traceHandler struct {
 	next    slog.Handler
 	root    slog.Handler                      // as next was before its first group
-	grouped []func(slog.Handler) slog.Handler // what has happened since: applied to root, it gives next
+	grouped []func(slog.Handler) slog.Handler // the WithAttrs and WithGroup calls since then: on root, they give next
 	has     bool                              // root adds a trace_id
 }
 

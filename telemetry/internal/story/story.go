@@ -126,8 +126,8 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 }
 
 // memberOf records what is recorded differently for a member of the lock.
-func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock) {
-	l := whole.Member(func() string { return "node:1" })
+func memberOf(ctx context.Context, r *telemetry.Recorder, composite *telemetry.Lock) {
+	l := composite.Member(func() string { return "node:1" })
 	ctx, a := r.StartAcquire(ctx, &l, TTL)
 	h := new(telemetry.Hold)
 	a.Deadlock("orders:42 held by stock:1, which waits for stock:7 held by orders:1", true)
