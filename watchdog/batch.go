@@ -7,8 +7,8 @@ import (
 )
 
 // Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never reused
-// by the engine, so it may be kept. A lease may be removed while the call is made: then renew it like the others, and
-// its result is ignored. (So the server must compare the owner when it renews a lease.)
+// by the engine, so it may be kept. If a lease is removed while the call is made, Config.Renew renews it like the
+// others, and its result is ignored. (So the server must compare the owner when it renews a lease.)
 type Batch struct {
 	Node    string    // of the leases, as given in Spec
 	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder

@@ -9,8 +9,9 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// A lease that was granted for a short time is renewed early in it, and is one like the others then. Its end comes early when it can't be
-// renewed; when its renewal is stopped, it is renewed that once, and winds down for a whole lease.
+// A lease that is first granted for a short time (Spec.Until) is renewed early in that time, and then like the others.
+// If it can't be renewed, it ends at Until. After StopRenewal it is renewed once all the same, so its holder has a
+// whole lease to wind down.
 func TestBriefLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestWatchWhileACallHangs(t *testing.T) {
 	}
 }
 
-// ... nor, when that call has failed, for the pause that follows.
+// A lease that is granted while the call for others hangs doesn't wait for the pause after that call either.
 func TestWatchWhileACallFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		// It joined during the call, and was then given to Verify: the call hasn't renewed it.
+		// A lease that joined during the call, and was then given to Verify, wasn't renewed by the call.
 		if l := c.leases[i]; l.verify && l.tries == 0 {
 			e.move(l, g.expedite(now))
 		}

@@ -14,7 +14,7 @@ type callbacks struct {
 	prompt bool // the goroutine that calls these exists
 
 	tells   []tell
-	flush   bool // losses were told since Config.Done(nil)
+	flush   bool // a tell of a loss was called since the last Config.Done(nil)
 	reports []*report
 	slow    bool // the goroutine that calls these exists
 }

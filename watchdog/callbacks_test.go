@@ -48,7 +48,7 @@ func TestAlarms(t *testing.T) {
 	})
 }
 
-// Check and the scheduler agree: one Lost, and on the goroutine of Check when that is first.
+// If Check and the scheduler meet at the deadline, Lost is called once, and on Check's goroutine if Check is first.
 func TestCheckAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestBlockedCallback(t *testing.T) {
 	})
 }
 
-// CASES 1: whatever a callback does, the engine lives on and everybody else is served.
+// TestPanics checks that after a panic in any callback the engine goes on, and serves all other leases.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

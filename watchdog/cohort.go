@@ -156,9 +156,9 @@ func (e *Engine) plan(c *cohort, due int64) {
 	e.schedule(g.node, min(due, g.node.early()))
 }
 
-// rest retries the cohort after a pause, or at nextBy if that is sooner. An off-cycle cohort is instead merged into
-// another one of its group that has room and is retried within twice the pause, so that leases that fail one by one
-// share their retries.
+// rest retries the cohort after a pause, or at nextBy if that is sooner. If another off-cycle cohort of the group has
+// room and is retried within twice the pause, an off-cycle cohort is merged into that one instead, so that leases that
+// fail one by one share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {

@@ -16,10 +16,11 @@
 // 30 s, renewed every 10 s, cost 0.4 calls a second; with a timer per lock they would cost 100.
 //
 // New cohorts take their phases from the golden ratio, so that the renewals are spread out even after a mass acquire at
-// one instant. A renewed cohort goes to the end of its group's ring (its planned cohorts in the order of their
-// renewals): its next renewal is an interval later, or an even share of the interval after the last cohort of the ring
-// if that is sooner. So the ring becomes even again within an interval when cohorts come or go. If the other cohorts
-// have room for all leases of a cohort that was just renewed, the leases are moved there and the cohort is deleted.
+// one instant. A group's ring is its planned cohorts in the order of their renewals. A renewed cohort goes to the end
+// of the ring: its next renewal is an interval later, or an even share of the interval after the last cohort of the
+// ring if that is sooner. So the ring becomes even again within an interval when cohorts come or go. If the other
+// cohorts have room for all leases of a cohort that was just renewed, the leases are moved there and the cohort is
+// deleted.
 //
 // # Life of a lease
 //

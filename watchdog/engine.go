@@ -20,7 +20,7 @@ type Engine struct {
 
 	ctx    context.Context // of every call; ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // scheduler, calls, callbacks; Add under mu if not closed, or by a goroutine that is counted
+	wg     sync.WaitGroup // scheduler, calls, callbacks; Add only under mu while not closed, or in a counted goroutine
 	kick   chan struct{}  // see wake
 
 	mu        sync.Mutex
@@ -68,10 +68,11 @@ func (e *Engine) now() int64              { return e.since(e.clock()) }
 func (e *Engine) since(t time.Time) int64 { return int64(t.Sub(e.epoch)) }
 func (e *Engine) at(ns int64) time.Time   { return e.epoch.Add(time.Duration(ns)) }
 
-// Close stops renewing, ends the ctx of the calls in flight, and waits for these, for the scheduler, for a callback
-// that is running, and until all losses before it were reported. It drops pending calls of Alarm, and those of Renewal
-// for leases that weren't lost. It must not be called from a callback or from Config.Renew, which it would wait for. No
-// lease is released or declared lost, and no callback is made afterwards. A second call is allowed.
+// Close stops renewing, and ends the ctx of the calls in flight. It waits for these calls, for the scheduler and for
+// running callbacks, and until all losses that came before Close have been reported. It drops pending calls of Alarm,
+// and those of Renewal for leases that weren't lost. It must not be called from a callback or from Config.Renew, which
+// it would wait for. No lease is released or declared lost, and no callback is made afterwards. A second call is
+// allowed.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -81,8 +82,8 @@ func (e *Engine) Close() {
 }
 
 // Watch keeps the lease alive from now on or, if Spec.Interval is 0, only watches its deadline. The lease joins the
-// cohort with room that is renewed last of those that are renewed in time for it, or a new cohort: see group.seat. A
-// second Watch of a lease does nothing. In a closed engine the lease has a deadline, but no renewals and no callbacks.
+// last cohort that has room and is renewed in time for the lease, or a new cohort: see group.seat. A second Watch of a
+// lease does nothing. In a closed engine the lease has a deadline, but no renewals and no callbacks.
 func (e *Engine) Watch(l *Lease, s Spec) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,11 +127,11 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 	e.setAlarm(l, s.Alarm)
 }
 
-// briefShare: a brief lease is renewed for the first time after 1/briefShare of the time to its deadline, or earlier.
+// briefShare sets the first renewal of a brief lease: after 1/briefShare of the time to its deadline, or earlier.
 const briefShare = 8
 
-// begin is called before a lease is added. If the engine has no lease, begin starts the tick, unless that still runs,
-// and the scheduler, if this is the engine's first lease.
+// begin is called before a lease is added. If the engine has no lease, begin starts the tick, unless that still runs.
+// For the engine's first lease, begin also starts the scheduler.
 func (e *Engine) begin() {
 	if e.leases > 0 {
 		return
@@ -150,7 +151,7 @@ func (e *Engine) begin() {
 
 // StopRenewal lets the lease run out: no renewal of it starts any more, and the outcome of a renewal in flight is
 // ignored. Its deadline is still watched. If the lease was granted for less than its TTL (Spec.Until) and hasn't been
-// renewed yet, it is renewed once before that, with retries.
+// renewed yet, it is still renewed once, with retries, and runs out only then.
 func (e *Engine) StopRenewal(l *Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,8 +227,8 @@ func (e *Engine) setAlarm(l *Lease, at time.Time) {
 
 // Verify renews the leases ahead of their time, once: the caller has a reason to doubt them. The leases share calls,
 // also with those of other Verify calls at the same time, and the pacing applies to these calls. If a call for the
-// lease's cohort is in flight, another one follows it. If the call is due but hasn't started, or is to be retried, that
-// is enough. Leases that aren't renewed are left out.
+// lease's cohort is in flight, another call follows. If a call is due but hasn't started, or is to be retried, Verify
+// adds no other call. Leases that aren't renewed are left out.
 func (e *Engine) Verify(leases ...*Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

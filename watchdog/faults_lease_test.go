@@ -13,7 +13,8 @@ import (
 
 // Faults of some leases only.
 
-// CASES 5: bad keys are retried by themselves, until they recover or until their deadline; the others of their batch keep their rhythm.
+// TestOneBadLeaseInABatch checks that a lease whose renewal fails is retried by itself, until it recovers or until its
+// deadline, while the others of its batch keep their rhythm.
 func TestOneBadLeaseInABatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 var errDown = errors.New("down")
 
-// CASES 1: an outage shorter than the lease costs nothing, whether calls are refused or hang.
+// No lease is lost in an outage that is shorter than the lease, whether calls are refused or hang.
 func TestOutageShorterThanTheLease(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(context.Context, *watchdog.Batch) bool{

@@ -48,10 +48,11 @@ func (e *Engine) groupOf(key groupKey) *group {
 	return g
 }
 
-// seat returns the cohort for a new lease whose first renewal must not be later than by: of the planned ones with room,
-// the one that is renewed last but not after by. If there is none, it moves one with room to by if that is a little
-// earlier than planned; otherwise it returns the joinable one in flight, if its call ends by then, or a new one. So
-// calls are few. A lease may be renewed much sooner than by, but then it costs no further call.
+// seat returns the cohort for a new lease whose first renewal must not be later than by. It returns the last planned
+// cohort that has room and is renewed at by or earlier. If there is none, but the last planned cohort with room is
+// renewed only a little later, seat moves that cohort to by. Otherwise it returns the joinable cohort in flight, if its
+// call ends by then, or a new cohort. So calls are few. A lease may be renewed much sooner than by, but then it costs
+// no further call.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
 	if g.latest == nil && g.room > 0 {
@@ -99,9 +100,9 @@ func (g *group) expedite(now int64) *cohort {
 
 // phase returns the renewal time of a new cohort, not after by. For the first cohort that is by. The others follow the
 // golden ratio: each time lies in one of the widest gaps, and all parts of the interval stay equally full, however many
-// cohorts come at the same instant. If the ring has become uneven, so that the time would be close to another one, it
-// is the middle of the gap instead. If this gap is less than half as wide as the widest one, it is the middle of the
-// widest one.
+// cohorts come at the same instant. If the ring has become uneven, so that the time would be close to another renewal,
+// the time is the middle of the gap instead. If this gap is less than half as wide as the widest gap, the widest gap
+// takes its place.
 func (g *group) phase(by int64) int64 {
 	if g.n == 1 { // the new cohort
 		g.origin, g.turn = by, 0

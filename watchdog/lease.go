@@ -21,9 +21,10 @@ type Spec struct {
 	// is Sent+TTL-Margin (but see Until), the first renewal is planned for Sent+Interval or earlier. A time in the
 	// future counts as now.
 	Sent time.Time
-	// Until, if set, is the first deadline of a lease that was granted for less than TTL, unless Sent+TTL-Margin is
-	// earlier. The first renewal extends the lease to the whole TTL. It is planned for when an eighth of the time from
-	// Watch to that deadline has passed, or earlier. StopRenewal doesn't prevent it.
+	// Until, if set, is the first deadline of a lease that was granted for less than TTL (in package lock: by a
+	// message), unless Sent+TTL-Margin is earlier. The first renewal extends the lease to the whole TTL. It is planned
+	// for when an eighth of the time from Watch to that deadline has passed, or earlier. StopRenewal doesn't prevent
+	// it.
 	Until time.Time
 	// Alarm is when Holder.Alarm is called for the first time; zero: never.
 	Alarm time.Time
@@ -35,9 +36,9 @@ type Spec struct {
 // except Close.
 //
 // Lost and Alarm must not block, nor call a program's code: they do what must be done in time, for example end a
-// context, and return a function for the rest, such as a log; nil: there is none. For one lease they may run at the
-// same time, as Engine.Check calls Lost. The functions that they return, and Renewal, may take long: they are called
-// one at a time. While one of them runs, renewals and deadlines, Lost and Alarm go on.
+// context, and return a function for the rest, such as a log; nil: there is none. Lost and Alarm of one lease may run
+// at the same time, because Engine.Check also calls Lost. The functions that they return, and Renewal, may take long:
+// they are called one at a time. While one of them runs, renewals and deadlines, Lost and Alarm go on.
 //
 // A call that began before Engine.Remove may still be running when Remove returns, and a function that Alarm returned
 // before may still be called. Lost is never called after Remove returned true. No Renewal is called after the function

@@ -89,7 +89,8 @@ func TestMissingAndTaken(t *testing.T) {
 	}
 }
 
-// CASES 7, 8: once StopRenewal returned no renewal starts, and one in flight lengthens nothing.
+// TestStopRenewal checks that no renewal starts after StopRenewal has returned, and that one that is in flight then
+// doesn't extend the lease.
 func TestStopRenewal(t *testing.T) {
 	t.Parallel()
 	for _, inFlight := range []bool{false, true} {

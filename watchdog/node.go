@@ -114,8 +114,8 @@ func (n *node) nextPass(now int64, limit int) int64 {
 		at = min(at, n.ready.minAt(), max(free, now+1))
 	}
 	if n.offCycle.Len() > 0 {
-		// If planned calls are in the way of the off-cycle one, it may follow the first of them: planned.firstDue,
-		// above.
+		// If the off-cycle call would delay planned calls, it may follow the first of these. Then it needs no time
+		// here: at is planned.firstDue or earlier.
 		at = min(at, n.offCycle.minAt())
 		if free > now {
 			at = min(at, free)
@@ -153,8 +153,8 @@ func (n *node) limit(now int64) int {
 
 // early returns by when the first planned call must be made, so that all planned calls are made in time at the pace of
 // base. That is before its due time if too many calls are planned close together, as where cohorts of different
-// intervals meet. In one group that is spread evenly it isn't. If no more calls are planned than fit into one window,
-// early returns never.
+// intervals meet. It isn't if there is only one group, spread evenly. If no more calls are planned than fit into one
+// window, early returns the time never.
 func (n *node) early() int64 {
 	at, base := int64(never), n.base()
 	for windows := 1; windows <= 16; windows++ {

@@ -72,7 +72,7 @@ func TestVerifyInFlight(t *testing.T) {
 	})
 }
 
-// What is verified waits when planned calls need the pace.
+// The renewal that Verify asks for waits if planned calls need the allowed rate.
 func TestVerifyYields(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ const tick = time.Second
 
 // run is the scheduler: the only goroutine that waits for the clock. It calls no foreign code. A renewal runs through
 //
-//	Engine.pass → node.makeCalls → enqueue → pick → startCall → makeCall → Config.Renew → finishCall → replan
+//	Engine.pass → node.makeCalls (enqueue, pick) → startCall → makeCall → Config.Renew → finishCall → replan
 func (e *Engine) run() {
 	defer e.wg.Done()
 	timer := time.NewTimer(tick) // reset before each wait
@@ -111,7 +111,7 @@ func (e *Engine) expireDue(now int64) bool {
 	return false
 }
 
-// expireIn declares lost the leases of a cohort whose deadline is reached. There may be none: see cohort.nearest.
+// expireIn declares lost those leases of a cohort whose deadlines are reached. There may be none: see cohort.nearest.
 func (e *Engine) expireIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {

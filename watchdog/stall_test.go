@@ -35,7 +35,8 @@ func (x *late) stall(d time.Duration) {
 	x.take()
 }
 
-// CASES 4: what ran out while the process stood still is stalled; nothing else is lost, and what is overdue is paced.
+// TestStall checks that the leases that ran out while the process stood still are lost as stalled, that no others are
+// lost, and that the overdue renewals of these are spread.
 func TestStall(t *testing.T) {
 	t.Parallel()
 	const leases, cohorts = 5_000, 20

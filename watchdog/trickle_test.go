@@ -65,7 +65,7 @@ func TestMassAcquire(t *testing.T) {
 	}
 }
 
-// CASES 9: quick lock/unlock cycles must not multiply renewals.
+// TestCyclesLeaveNothingBehind checks that locking and unlocking in quick succession adds no renewals.
 func TestCyclesLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
