@@ -72,7 +72,7 @@ func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
 	case !on && b.traffic != nil:
 		err, b.traffic = b.traffic.Close(), nil
 	case on && b.traffic == nil && b.foreground > 0:
-		// Without -rtt's proxy: it measures how Redis treats other clients, and the distance would hide that.
+		// The traffic bypasses -rtt's proxy: it shows how Redis treats other clients, and the distance would hide that.
 		b.traffic, err = load.StartForeground(ctx, b.servers, b.cluster, b.foreground)
 	}
 	return err

@@ -14,7 +14,8 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// mostShown is the number of waits for one lock that always have a line. --json has all waits.
+// mostShown is how many waits for one lock are printed even if they hold no awaited lock and aren't in a deadlock.
+// --json has all waits.
 const mostShown = 20
 
 func (a *app) graphCommand() *cobra.Command {
@@ -114,8 +115,8 @@ type holdView struct {
 	Token int64  `json:"token,omitempty"`
 }
 
-// cycleWaitView is one wait of a deadlock. Holds is the lease that this waiter has and that the previous wait waits
-// for. The wait before the first is the last.
+// cycleWaitView is one wait of a deadlock. Holds is this waiter's lease that the previous wait in the cycle is for. For
+// the first wait, the previous one is the last.
 type cycleWaitView struct {
 	Waiter   string   `json:"waiter"`
 	ClientID string   `json:"client_id,omitempty"`
@@ -232,8 +233,8 @@ func (p *graphPrinter) blocked(name string) bool {
 	})
 }
 
-// lock writes an awaited lock: its holders, its waiters, and below each waiter the awaited locks that it holds. Of a
-// lock that was written before, it writes only the name.
+// lock writes an awaited lock: its holders, its waiters, and below each waiter the awaited locks that it holds. If the
+// lock was written before, it writes only the name.
 func (p *graphPrinter) lock(of string, depth int) {
 	waits := p.waits[of]
 	if p.done[of] {

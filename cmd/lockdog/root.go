@@ -260,8 +260,8 @@ func unread(ctx context.Context, err error) error {
 	return &exitError{code: exitUnavailable, err: err}
 }
 
-// print prints a text, or with --json the values instead, each on a line. Characters that a terminal must not get raw
-// are escaped in values: they can only be in strings.
+// print prints a text, or with --json the values instead, each on a line. In the JSON, it escapes characters that are
+// unsafe for a terminal: they can occur only within strings.
 func (a *app) print(plain string, values ...any) error {
 	if a.json {
 		var lines strings.Builder

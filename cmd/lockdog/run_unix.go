@@ -215,8 +215,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		return err
 	}
 	defer func() {
-		// By now no lease is held, or it runs out: Redis didn't confirm the release, or the command left something that
-		// can't be killed.
+		// By now the lease is released, or runs out by itself: Redis didn't confirm the release, or the command left a
+		// process that can't be killed.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 		_ = c.Close(closing)
@@ -397,7 +397,7 @@ func (r *running) start(ctx context.Context, command []string) error {
 
 // limit returns when the command must end unless a renewal succeeds first: SIGTERM (Ask) comes one grace before the
 // deadline (Kill). The grace is at most a third of the time that is left of the lease when the deadline becomes known.
-// A lease that another process handed over is much shorter than --lease until its first renewal.
+// That may be much less than --lease: a lease that another process handed over is short until its first renewal.
 func (r *running) limit() child.Limit {
 	if deadline := r.lease.Deadline(); !deadline.Equal(r.last.Kill) {
 		grace := min(r.flags.grace, max(time.Until(deadline)/3, 0))
@@ -451,8 +451,8 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	}
 }
 
-// beat forwards the heartbeat until the command has ended. It has a goroutine because stat may hang: then only the
-// heartbeat is missing, and watch continues.
+// beat forwards the heartbeat until the command has ended. It runs in its own goroutine because stat may hang: then
+// only the heartbeat is missing, and watch continues.
 func (r *running) beat() {
 	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
 	defer tick.Stop()
@@ -496,15 +496,15 @@ func (r *running) end(cause error) error {
 	return &exitError{code: code, err: err, said: true}
 }
 
-// endByInterrupt ends this program by SIGINT: after Ctrl-C, a shell ends its script only if its command ended so. It
-// does nothing if SIGINT was ignored when the program started, or in process 1.
+// endByInterrupt ends this program by SIGINT: after Ctrl-C, a shell ends its script only if SIGINT ended the command.
+// It does nothing if SIGINT was ignored when the program started, or in process 1.
 func endByInterrupt() {
 	if !slices.Contains(endings, os.Interrupt) || os.Getpid() == 1 { // the kernel spares process 1
 		return
 	}
 	signal.Reset(syscall.SIGINT)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-	time.Sleep(time.Second) // another thread may get it
+	time.Sleep(time.Second) // another thread may get the signal, a moment later
 }
 
 // guard runs the guard, the parent of the command, if run has started this process as one. Otherwise it returns false.

@@ -36,9 +36,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// plans has the locks that each service takes, each while holding the previous ones. It takes the last lock after a
-// pause, when all services hold their other locks. Services in the same process wait for each other; for other
-// processes the pause is long enough.
+// plans has the locks that each service takes, each while holding the previous ones. Each service takes its last lock
+// after a pause, when all services hold their other locks. Services in the same process wait until that is so; for
+// services in other processes the pause is long enough.
 var plans = map[string][]string{
 	"orders":    {"order:42", "customer:9", "stock:7"},
 	"warehouse": {"shelf:2", "stock:7", "invoice:3"},

@@ -66,8 +66,8 @@ func (c *chaos) strike(cmds []redis.Cmder, call func() error) error {
 	return errChaos
 }
 
-// renews reports whether a command is a renewal. Renewals are scripts; the commands that start a connection also pass
-// the hooks.
+// renews reports whether a command is a renewal. Renewals are scripts; the commands that start a connection also go
+// through the hooks.
 func renews(cmd redis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
 
 // The streams of random numbers. Each use has its own stream, so one seed gives the same chaos for any load.

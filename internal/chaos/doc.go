@@ -23,10 +23,10 @@
 //
 // A failover may lose a grant. That excuses two holders, until the deadline that the first one had when its process
 // moved to the new primary. The faults of faults_stale_test.go keep an old primary running for longer than that, with
-// leases of 2 to 30 s. A renewal that the old primary accepts after that excuses nothing. With Sentinels it is
-// stopped, or cut off from them and from its replica, or both. To cut it off, the rights of the user with which these
-// log in are revoked, so the clients still reach it. In a Cluster it is only stopped, because a primary that is cut off
-// from the other nodes refuses all commands by itself.
+// leases of 2 to 30 s. A renewal that the old primary accepts after that excuses nothing. With Sentinels the old
+// primary is stopped, or cut off from the Sentinels and from its replica, or both. To cut it off, the rights of their
+// user are revoked. Clients log in as another user, so they still reach it. In a Cluster it is only stopped, because a
+// primary that is cut off from the other nodes refuses all commands by itself.
 //
 // It needs Linux, a redis-server and a C compiler. If one is missing, the test fails. Because of the build tag chaos it
 // isn't part of `go test ./...`.

@@ -5,8 +5,8 @@
 //
 // Beside it is the soak test: fleets of processes (command fleet) that use every kind of lock. While all is well and
 // they are restarted one by one, no alert may be pending, with two exceptions that the test names. Then each fleet but
-// one gets a fault. All alerts must fire that a table demands for the fault, and no others except those that the table
-// allows. The rules are those of dashboards/, ten times as fast.
+// one gets a fault. A table says which alerts must fire for the fault, and which others may. No other alert may fire.
+// The rules are those of dashboards/, ten times as fast.
 //
 // `make soak` runs it. Both need Linux and the programs that internal/ci/setup.sh and internal/ci/jaeger.sh get; what
 // is missing fails the test. What the programs wrote stays in bin/e2e until the next run. The build tag e2e keeps it

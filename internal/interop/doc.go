@@ -1,8 +1,8 @@
 // Package interop proves that lockdog and Redisson share locks: its tests, run by `make interop`, drive the real
-// Redisson, in a JVM, beside lockdog, on a single server and on a Cluster. For each kind that both have, and for each
-// of the two, they assert, as far as it applies to the kind, who is refused, who is woken and how soon, what a watchdog
-// keeps alive, what a crash frees, and that both say the same of it. The tables kinds, ofKind and ofOne, in the tests,
-// say which kinds there are and what is asserted of them.
+// Redisson, in a JVM, beside lockdog, on a single server and on a Cluster. For each kind of lock that both have, and
+// with either of the two as the holder, they assert who is refused, who is woken and how soon, what a watchdog keeps
+// alive, what a crash frees, and that both report the same, as far as these apply to the kind. The tables kinds, ofKind
+// and ofOne in the tests list the kinds and the assertions.
 //
 // The Java program is in the folder java. It calls Redisson as the tests say, line by line; see its Main for the
 // protocol. The tests build it with Maven when its sources have changed.

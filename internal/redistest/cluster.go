@@ -133,15 +133,15 @@ func (c *Cluster) ownerOf(slot int) func(*Server) (*Server, error) {
 	}
 }
 
-// How many milliseconds a server may be silent before it counts as down: at first, and once a test waits for that.
+// How many milliseconds a server may be silent before it counts as down: calm at first, alert after Notice.
 const (
 	calm  = "60000"
 	alert = "2000"
 )
 
 // Notice makes the running nodes, from now on, take a node for down when it is silent for two seconds. Then one of its
-// replicas, if any, takes over a second later. On a busy machine a healthy node may be silent for as long, so end the
-// node first.
+// replicas, if any, takes over a second later. On a busy machine a healthy node may be silent for as long, so kill or
+// pause the node before calling Notice.
 func (c *Cluster) Notice(tb testing.TB) {
 	tb.Helper()
 	noticeDeath(tb, c.running(tb))
@@ -168,7 +168,7 @@ func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	c.awaitFailover(tb, slot, old, ordering(func() error { return replica.do("CLUSTER", "FAILOVER").Err() }))
 }
 
-// awaitFailover is AwaitFailover. It calls the function still each time a node says that old serves the slot.
+// awaitFailover is AwaitFailover. Each time a node says that old serves the slot, the function still is called.
 func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func() error) *Server {
 	tb.Helper()
 	nodes := slices.DeleteFunc(c.running(tb), func(s *Server) bool { return s == old })

@@ -14,7 +14,7 @@ import (
 )
 
 // DeclaredOnly starts a proxy in front of a server (host:port), and returns its address. Behind it a script may access
-// only the keys that its call declares, as on Dragonfly. It ends with the test.
+// only the keys that its call declares, as on Dragonfly. The proxy ends with the test.
 func DeclaredOnly(tb testing.TB, target string) (addr string) {
 	tb.Helper()
 	var sources sync.Map // the scripts that clients have sent, by digest

@@ -12,9 +12,9 @@ import (
 )
 
 // Proxy forwards connections to one server, and does to each chunk of bytes what its [Rule] says. It knows nothing of
-// Redis's protocol, except the commands that start a connection to a [Fake]. Its methods may be called from any
-// goroutine, except those that take a testing.TB: they end the test on failure, so only the test's goroutine may call
-// them.
+// Redis's protocol, except the commands that start a connection to a [Fake]: these and their replies always pass. Its
+// methods may be called from any goroutine, except those that take a testing.TB: they end the test on failure, so only
+// the test's goroutine may call them.
 type Proxy struct {
 	target  string
 	addr    string

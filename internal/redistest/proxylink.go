@@ -11,7 +11,8 @@ import (
 )
 
 // chunkSize is larger than what Redis usually writes at once (16 KiB of replies), and than go-redis's write buffer for
-// single commands (32 KiB; 128 KiB for pipelines). So each such write is one chunk.
+// single commands (32 KiB). So each such write is one chunk. A large pipeline, whose buffer has 128 KiB, may be
+// several.
 const chunkSize = 64 << 10
 
 // link is a client's connection and the proxy's connection to the server for it.
@@ -41,7 +42,7 @@ func closeHard(c net.Conn) {
 	_ = c.Close()
 }
 
-// closeWrite ends the direction towards c. A pipe can't be closed by half, so its other direction ends too.
+// closeWrite ends the direction towards c. Only TCP can be half-closed: the other direction of a pipe ends, too.
 func closeWrite(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()

@@ -87,7 +87,8 @@ func (s *Sentinel) Failover(tb testing.TB) *Server {
 }
 
 // Notice makes the running Sentinels, from now on, take the primary for down when it is silent for two seconds. On a
-// busy machine a healthy one may be silent for as long, so end it first. Call Notice before a Sentinel is paused.
+// busy machine a healthy one may be silent for as long, so kill or pause it before calling Notice. Call Notice before a
+// Sentinel is paused.
 func (s *Sentinel) Notice(tb testing.TB) {
 	tb.Helper()
 	must(tb, awaitDo(s.Sentinels, "SENTINEL", "SET", SentinelName, "down-after-milliseconds", alert))
@@ -101,7 +102,7 @@ func (s *Sentinel) CutOff(tb testing.TB, server *Server) {
 }
 
 // awaitPrimary waits until each running Sentinel names a primary other than old that has taken the role, and returns
-// the one that the last Sentinel names. It calls the function still each time a Sentinel names old.
+// the one that the last Sentinel names. Each time a Sentinel names old, the function still is called.
 func (s *Sentinel) awaitPrimary(tb testing.TB, old *Server, still func() error) *Server {
 	tb.Helper()
 	return awaitPrimary(tb, s.Sentinels, old, func(sen *Server) (*Server, error) {

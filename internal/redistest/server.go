@@ -253,7 +253,7 @@ const (
 
 // Restart ends the process as a crash would, and starts it again on the same port with the same configuration and more
 // options, such as another version of the server. A Cluster node or Sentinel keeps its identity, whatever happens to
-// the data. A Sentinel can have no more options: it keeps its identity in its configuration.
+// the data. opts aren't possible for a Sentinel: they would overwrite its configuration, where it keeps its identity.
 func (s *Server) Restart(tb testing.TB, data Data, opts ...Option) {
 	tb.Helper()
 	if data == KeepData && !s.cfg.sentinel && s.runs() {

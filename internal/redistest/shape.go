@@ -90,13 +90,13 @@ func awaitDo(servers []*Server, command ...any) error {
 	return await(servers, func(s *Server) error { return s.do(command...).Err() })
 }
 
-// awaitReply sends a command to each running server until its reply is what expect expects.
+// awaitReply sends a command to each running server until expect accepts the reply.
 func awaitReply(servers []*Server, want map[string]int, command ...any) error {
 	return await(servers, func(s *Server) error { return s.expect(want, command...) })
 }
 
-// awaitPrimary waits until each running server sees a primary other than old, and returns what the last one sees. It
-// calls the function still each time a server sees old.
+// awaitPrimary waits until each running server sees a primary other than old, and returns what the last one sees. Each
+// time a server sees old, the function still is called.
 func awaitPrimary(
 	tb testing.TB, servers []*Server, old *Server, seenBy func(*Server) (*Server, error), still func() error,
 ) *Server {

@@ -29,7 +29,7 @@ type workload struct {
 }
 
 const (
-	// Locks are held for much less. So no lease is renewed, as is usual for short work.
+	// Locks are held for a much shorter time. So no lease is renewed, as is usual for short work.
 	lease = 30 * time.Second
 	// lossLease is short, because the work waits for a renewal.
 	lossLease   = 1500 * time.Millisecond

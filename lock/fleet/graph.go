@@ -22,7 +22,7 @@ const MostWaits = 1000
 
 const (
 	mostCycles  = 100                    // in a Graph
-	confirmRoom = 100 * time.Millisecond // planned between the end of a reading and the deadline of ctx, at least
+	confirmRoom = 100 * time.Millisecond // minimum from the planned end of a reading to the deadline of ctx
 )
 
 // Graph has the long waits of all processes, the locks that they wait for, and the holders of these locks. A wait is
@@ -46,7 +46,7 @@ type Wait struct {
 	Since    time.Time // by the clock of the waiting process
 	TraceID  string    // of the acquire; "" unless sampled
 	SpanID   string    // of the acquire
-	Holds    []Hold    // the leases that it carries: its client's in its ctx, and those that its Multi has taken
+	Holds    []Hold    // the leases that it carries: its client's leases in its ctx, and those its Multi has taken
 	Breaks   bool      // it has WithDeadlockBreaking
 }
 
@@ -77,8 +77,8 @@ type CycleWait struct {
 // records every second. So with a cycle the call takes about a second longer, and up to three seconds if one of the
 // clients is dead. Without a cycle there is one reading.
 //
-// If ctx ends before that, or its deadline leaves no time for it, the Graph lacks the unconfirmed cycles, and the error
-// says so.
+// If ctx ends before that later reading, or its deadline leaves no time for it, the Graph lacks the unconfirmed cycles,
+// and the error says so.
 //
 // A Graph may come with an error: then some nodes or keys couldn't be read.
 //
@@ -225,7 +225,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	records, errs := atNodes(ctx, r, maps.Keys(clientOf), func(node *redis.Client, keys []string) ([]record, error) {
 		pipe := node.Pipeline()
 		list := make([]record, len(keys))
-		for i, key := range keys { // PTTL first: read last, it might show a refresh made after one of the waits ended
+		for i, key := range keys { // PTTL first: read last, it might show a refresh that came after the end of a wait
 			list[i] = record{key, time.Now(), askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)}
 		}
 		_, err := r.exec(ctx, pipe)
@@ -272,7 +272,8 @@ func (g *Graph) decode(client string, fields []string) (waits []waitgraph.Wait) 
 	return waits
 }
 
-// waitingClients returns the clients with long waits: the random digits in their owners. It sets g.Time and g.More.
+// waitingClients returns the clients with long waits, each as the random digits in its owners. It sets g.Time and
+// g.More.
 func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error) {
 	key := script.WaitingKey(r.prefix)
 	node, err := r.nodeOf(ctx, key)

@@ -61,7 +61,7 @@ func (r *rig) record(p party, waits ...waitgraph.Wait) {
 	r.alive(p.random, r.now()+3_600_000)
 }
 
-// live says how long a client's records live without a refresh: for script.WaitsLife after each.
+// live sets the time after which a client's records expire. A refresh sets it to script.WaitsLife.
 func (r *rig) live(p party, life time.Duration) {
 	r.t.Helper()
 	must(r.t, r.rdb.PExpire(r.t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", life).Err())
@@ -214,7 +214,8 @@ func TestGraph(t *testing.T) {
 	})
 }
 
-// What is a cycle is told by waitgraph.TestGraph_Cycles. Here, it depends on what is read.
+// TestGraphCycleDependsOn checks which state of Redis makes two waits a cycle. The shapes of cycles are tested by
+// waitgraph.TestGraph_Cycles.
 func TestGraphCycleDependsOn(t *testing.T) {
 	t.Parallel()
 	a, b := newParty(1), newParty(2)
@@ -270,7 +271,8 @@ func TestGraphCycleDependsOn(t *testing.T) {
 	}
 }
 
-// A cycle counts if two readings find it: one reading isn't one moment. So one that is gone at the second is none.
+// A cycle counts only if two readings find the same one. Redis is read in several commands, so one reading may find a
+// cycle that never existed.
 func TestGraphReadsACycleTwice(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		r.deadlock()
@@ -323,7 +325,8 @@ func (r *rig) readings(before func(n int)) *atomic.Int64 {
 	return &n
 }
 
-// The records of a process that was killed stay for seconds, and its lease for longer. Whoever waits for that lease since then is in no deadlock.
+// The records of a process that was killed stay for seconds, and its lease for longer. A wait for that lease that began
+// after the kill is no deadlock.
 func TestGraphOfADeadClient(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		dead, _ := r.pair(1)
@@ -346,7 +349,8 @@ func TestGraphOfADeadClient(t *testing.T) {
 	})
 }
 
-// A killed process as it is: its client can't write any more, the lease stays, and who has waited for nobody waits for it then.
+// The same with real clients. The killed one can't write any more, but its lease and its records stay for a while. Then
+// the other client begins to wait for it.
 func TestGraphOfAKilledClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -378,7 +382,7 @@ func TestGraphOfAKilledClient(t *testing.T) {
 	})
 }
 
-// A refresh may come late. Then it is read again until it has come.
+// If a client's refresh is late, the graph is read again until it has come.
 func TestGraphWaitsForRefreshes(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		a, b := r.pair(1)
@@ -396,7 +400,8 @@ func TestGraphWaitsForRefreshes(t *testing.T) {
 	})
 }
 
-// The age of a client's records is asked for before the records: otherwise it may be that of a refresh which took a wait out of them.
+// The age of a client's records is read before the records. In the opposite order, a refresh in between could remove a
+// wait that was just read, and make it look fresh.
 func TestGraphAsksForTheAgeFirst(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		a := newParty(1)
@@ -413,7 +418,8 @@ func TestGraphAsksForTheAgeFirst(t *testing.T) {
 	})
 }
 
-// A ctx that ends before each cycle is confirmed leaves those that are, and what else was read, within its time.
+// If ctx ends before all cycles are confirmed, Graph returns the confirmed ones and everything else that it has read.
+// It returns before the deadline of ctx.
 func TestGraphUntilADeadline(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		r.pair(1)
@@ -605,7 +611,7 @@ func TestGraph_Filter(t *testing.T) {
 	})
 }
 
-// A server that doesn't answer ends the reading with its ctx; and of a Cluster's the others are read.
+// If a server doesn't answer, Graph returns when its ctx ends. (A node of a Cluster that is down: TestCluster.)
 func TestGraphOfASilentServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -28,14 +28,15 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	return byName
 }
 
-// addWaits adds waits of the wait graph to the lock's waiters, except those that are among them and those that have got
-// the lock: a wait that has ended stays in the wait graph until its client writes its records again. The wait set of a
-// Mutex has at most one waiter of each client: the client's waits replace it. A Semaphore has no wait set.
+// addWaits adds waits of the wait graph to the lock's waiters. It omits waits that are already among them, and waits
+// that have got the lock: a wait that has ended stays in the wait graph until its client writes its records again. The
+// wait set of a Mutex has at most one waiter of each client. The client's waits replace that waiter. A Semaphore has no
+// wait set.
 func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	waits = slices.DeleteFunc(slices.Clone(waits), func(w waitgraph.Wait) bool { // it has got the lock
 		return slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter })
 	})
-	// The waiters so far, and waits: their owners, and the random digits of their clients.
+	// known has the owners of the waiters so far, and the random digits of their clients. lasting has those of waits.
 	known, lasting := map[string]bool{}, map[string]bool{}
 	for _, w := range l.Waiters {
 		_, client := script.ClientOf(w.Owner)

@@ -149,7 +149,7 @@ func TestRWMutex(t *testing.T) {
 	})
 }
 
-// A reader whose mark is gone let its lease run out: it is none, and neither is a lock that only such have.
+// A reader whose mark is gone has let its lease run out: it isn't counted. A lock that only such readers have is free.
 func TestRWMutexLeasesThatRanOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -210,7 +210,7 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// Names with braces: their permits are beside them, or where those of another name are.
+// Semaphores are found and counted also if their names have braces, or end like the key of a semaphore's permits.
 func TestSemaphoreWithBraces(t *testing.T) {
 	t.Parallel()
 	r := rigOf(t, redistest.Start(t).Client(t), "")
@@ -420,7 +420,8 @@ func TestWaitersInTheWaitGraph(t *testing.T) {
 	}
 }
 
-// An entry that says only a client's tag may be of any client. It counts as that of a client in the wait graph which has no entry with its owner.
+// An entry in the wait set that has only a client's tag may be any client's. A client that is in the wait graph, but
+// has no entry with its owner, isn't counted in addition to such an entry.
 func TestWaiterOfAnUnknownClient(t *testing.T) {
 	onFake(t, func(t *testing.T, r *rig) {
 		set := "lockdog_wait:{" + r.prefix + "job}"

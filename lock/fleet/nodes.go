@@ -85,8 +85,8 @@ func atNode(node *redis.Client, err error) error {
 }
 
 // exec sends a node's commands. If the slot of some commands has left the node, it sends these again, to the slot's new
-// node, and moved is true. err is that of a command that got no answer. If Redis answered a command with an error, only
-// that command has it.
+// node, and moved is true. err is the error of a command that got no answer. If Redis answered a command with an error,
+// only that command has this error.
 func (r *Reader) exec(ctx context.Context, pipe redis.Pipeliner) (moved bool, err error) {
 	for pipe.Len() > 0 {
 		cmds, _ := pipe.Exec(ctx)

@@ -88,7 +88,7 @@ func (e *refusedError) Unwrap() error { return e.err }
 // reads is how to read a lock: a method of batch that asks for what is at the lock's key.
 type reads func(*batch, context.Context, *reading)
 
-// read reads the locks at the keys from the node that should have them. A key that holds no lock by the first of hows
+// read reads the locks at the keys from the node that should have them. A key at which the first of hows finds no lock
 // is read by the next. If the error is a *refusedError for some keys, the locks of the others are returned too. With
 // all, a free lock is returned too, and a key that holds no lock fails the call. Otherwise both are omitted.
 func (r *Reader) read(
@@ -193,7 +193,7 @@ func (b *batch) fields(ctx context.Context, one *reading, size int) {
 		}
 		fields, cursor := scan.Val()
 		if len(fields) > 0 && left.Val() != -2 { // otherwise it was deleted in the meantime
-			if cursor == 0 { // all fields were read, after the mode: the lock may have become another kind by then
+			if cursor == 0 { // all fields were read, later than the mode: parse finds out whether it is still an RW
 				one.Kind = Mutex
 			}
 			holders, meta := one.parse(fields, script.Millis(left.Val()))
@@ -290,8 +290,8 @@ func longer(a, b time.Duration) time.Duration {
 	return max(a, b)
 }
 
-// sharer reads the marks of a possible holder of a read-write lock. It holds the lock if one of its marks is left.
-// Redisson's writers have no marks, and hold it as long as the key exists.
+// sharer reads the marks of a possible holder of a read-write lock: one key for each time that it entered. It holds the
+// lock if one of these keys is left. Redisson's writers have no marks, and hold the lock as long as its key exists.
 func (b *batch) sharer(ctx context.Context, one *reading, h Holder) {
 	h.Mode = "read"
 	if strings.HasSuffix(h.Owner, script.WriteSuffix) {

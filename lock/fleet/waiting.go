@@ -30,8 +30,8 @@ func (b *batch) readWaiters(ctx context.Context, one *reading) {
 }
 
 // readSet reads the clients in the wait set of a lock that isn't an RW. An entry may stay there after its client has
-// given up or died. So of the first Most entries, those are omitted whose client's channel has no listener. All further
-// entries count.
+// given up or died. So readSet omits those of the first Most entries whose client's channel has no listener. All
+// further entries count.
 func (b *batch) readSet(ctx context.Context, one *reading) {
 	key := script.WaitersKey(one.Key)
 	size, entries := b.pipe.ZCard(ctx, key), b.pipe.ZRangeWithScores(ctx, key, 0, Most-1)

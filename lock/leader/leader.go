@@ -79,7 +79,7 @@ func (e *Elector) Check(tolerance time.Duration) error {
 	return nil
 }
 
-// errUnwound is the cause for OnDeposed if fn, while the process led, ended without returning.
+// errUnwound is the cause for OnDeposed if fn ended without returning, and the process led until then.
 var errUnwound = errors.New("lockdog: the leader's function panicked, or called runtime.Goexit")
 
 // run is one call of Run.

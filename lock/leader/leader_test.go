@@ -199,7 +199,8 @@ func (m lostLocker) Lock(ctx context.Context) (*lock.Lease, error) {
 	return l, err
 }
 
-// A term that is over before it begins is told in order: a program that goes by these callbacks would think that it leads for ever.
+// If leadership is lost at once, OnElected is still called before OnDeposed. In the opposite order, a program that goes
+// by these callbacks would think that it leads for ever.
 func TestRun_LostAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
@@ -419,7 +420,7 @@ func TestRun_FnEchoesTheEnd(t *testing.T) {
 	}
 }
 
-// What was lost when ctx ended is said, too.
+// If the lock is lost after the end of ctx, while fn winds down, Run's error says both.
 func TestRun_CtxEndsAndTheReleaseFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := server(t)
@@ -629,7 +630,7 @@ func TestRun_Unavailable(t *testing.T) {
 	})
 }
 
-// A term that lasted makes the pauses short again; short ones don't.
+// A term that lasted long makes the pauses between campaigns short again. Short terms don't.
 func TestRun_BackoffOfTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shortest, longest = 100 * time.Millisecond, 10 * time.Second

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// firstLook is the delay of the first question who leads, after the start and after each term. By then there usually is
-// a leader; and this process doesn't ask in vain during its own election.
+// firstLook is how long after the start, and after each term, Run first asks who leads. By then there usually is a
+// leader. If this process has been elected in the meantime, Run doesn't need to ask.
 const firstLook = 100 * time.Millisecond
 
-// news orders what OnNewLeader is called with. A reply of Redis to a question asked before the latest beginning or end
-// of a term is ignored.
+// news decides which leaders OnNewLeader is called with. A reply of Redis is ignored if a term of this process has
+// begun or ended since Redis was asked.
 type news struct {
 	mu    sync.Mutex
 	turns int    // beginnings and ends of terms of this process so far

@@ -47,7 +47,7 @@ func (b bystander) Lock(ctx context.Context) (*lock.Lease, error) {
 	return nil, context.Cause(ctx)
 }
 
-// One is told once of each process, one interval after its election at most.
+// OnNewLeader is called once for each process that is elected, at most one interval after the election.
 func TestOnNewLeader_Others(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 3 * time.Second

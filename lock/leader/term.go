@@ -8,9 +8,9 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// term is one lease of the leader, and the ctx of fn. It is a child of the lease's Context with these differences. It
-// also ends with the ctx given to Run, and has the deadline of that ctx. And its Err is never late: it calls Err of
-// both contexts, and that of the lease compares the clock.
+// term is one lease of the leader, and the ctx of fn. As a context, it is a child of the lease's Context, with these
+// differences: it also ends with the ctx given to Run, it has the deadline of that ctx, and its Err is never late,
+// because it calls Err of both contexts, and the one of the lease compares the clock.
 type term struct {
 	context.Context
 	cancel   context.CancelCauseFunc

@@ -148,7 +148,8 @@ func serves(status int, contentType, body string) http.Handler {
 	})
 }
 
-// still is a page of locks in trouble, and with evil names, as it was once in a bubble, for a browser, which can't be in one.
+// still returns a page of locks in trouble and of evil names. Its JSON was made once in a bubble, because a browser
+// can't run in one.
 func still(t *testing.T) (page http.Handler, d document) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

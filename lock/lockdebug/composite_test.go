@@ -78,7 +78,7 @@ func TestQuorumIsOneEntry(t *testing.T) {
 	})
 }
 
-// A Quorum that was held on without a node lost nothing.
+// A Quorum that stays held without a node is shown as degraded, and not as lost.
 func TestQuorumThatWasHeldOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, servers, r := newQuorum(t)

@@ -158,7 +158,7 @@ func TestGraphIsBounded(t *testing.T) {
 	})
 }
 
-// Redis that doesn't answer costs the graph, not the page; and pages that are loaded again and again don't add up.
+// If Redis doesn't answer, the page is served without the graph, and requests that come meanwhile share one reading.
 func TestGraphOfSilentRedis(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

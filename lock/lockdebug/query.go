@@ -68,8 +68,8 @@ func (p *parameter) check(value string) error {
 // query maps each parameter to its value.
 type query map[string]string
 
-// parseQuery parses the query of a request. For each bad value the error has the allowed ones. The query has all other
-// values even then.
+// parseQuery parses the query of a request. The error names the allowed values for each bad value. The query has the
+// other values even then.
 func parseQuery(raw string) (query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {

@@ -102,8 +102,8 @@ func (r *redactor) learn(err error) {
 	}
 }
 
-// replacer returns what replaces the texts seen, the longest first. A text is also replaced in the quoted form that
-// errors use. One shorter than minReplaced is replaced only in that form.
+// replacer returns a Replacer for all texts seen so far, the longest first. A text is also replaced in the quoted form
+// that errors use. One shorter than minReplaced is replaced only in that form.
 func (r *redactor) replacer() *strings.Replacer {
 	by := map[string]string{}
 	for _, seen := range []map[string]string{r.multis, r.names.seen, r.owners.seen} {

@@ -23,7 +23,8 @@ const (
 )
 
 // expiryShare defines expiring: less than 1/expiryShare of the lease is left. A healthy renewal is never that late. A
-// lease that a message granted is trusted for less at first, so younger leases than half a lease don't count.
+// lease that a message granted is trusted for a shorter time at first, so a lock held for less than half a lease isn't
+// expiring.
 const expiryShare = 5
 
 // Ranks for sorting by trouble, the worst first.
@@ -68,7 +69,7 @@ type row struct {
 	Why          string    `json:"why,omitempty"`
 	Error        string    `json:"error,omitempty"`
 
-	err  error // tell makes it text, once all rows exist: by then their names and owners, which it redacts, are known
+	err  error // tell makes it text when all rows exist: only then the names and owners to redact in it are known
 	rank int
 }
 

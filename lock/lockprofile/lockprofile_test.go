@@ -98,7 +98,7 @@ func TestProfileOfSeveralClients(t *testing.T) {
 	})
 }
 
-// What was before isn't in it, and what is held now is.
+// A delta profile leaves out waits and holds from before, and has the locks that are held now.
 func TestDelta(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@
 // Then Hold tests the 409, FailAcquires(io.EOF) the 503 and FailReleases(io.EOF) the 200: see the example of
 // FailAcquires.
 //
-// The server runs the scripts of package lock as a single Redis does that is fast and never fails, except for the
-// faults that a test sets. It can't show failovers and clusters. It has no replicas, so lock.WithReplicas fails at
-// once. It doesn't know the commands that lock.WithLossNotifications needs, like some proxies; the client logs that.
+// The server runs the scripts of package lock like a single Redis that is fast and never fails, except for the faults
+// that a test sets. It can't show failovers and clusters. It has no replicas, so lock.WithReplicas fails at once. It
+// doesn't know the commands that lock.WithLossNotifications needs, like some proxies; the client logs that.
 package locktest

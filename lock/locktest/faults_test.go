@@ -189,7 +189,7 @@ func TestErrorsOfTheClient(t *testing.T) {
 	}
 }
 
-// A release that leaves the lock taken for a while is one, too.
+// FailReleases also applies to a release that keeps the lock taken for WithMinHold.
 func TestFailReleases_MinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t)
@@ -224,7 +224,7 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-// A release that hands the lock over would acquire it, too.
+// FailAcquires also applies to a hand-over: the waiter gets the error, and the release succeeds.
 func TestFailAcquires_HandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t)
@@ -304,7 +304,7 @@ func TestFaultsOfManyCalls(t *testing.T) {
 	})
 }
 
-// WithReplicas has a way to the server of its own.
+// FailAcquires and DelayAcquires also apply to calls with WithReplicas, which are sent differently.
 func TestFailAcquires_WithReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := locktest.New(t)

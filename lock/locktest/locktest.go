@@ -136,7 +136,7 @@ func (s *Server) Close() {
 	s.fake.Close()
 }
 
-// Hold lets an owner outside this process hold a lock: that of a Mutex, a FairMutex or a Multi's name. release releases
+// Hold makes an owner outside this process hold a lock: a Mutex, a FairMutex or one name of a Multi. release releases
 // the lock and wakes its waiters; a second call does nothing. Until the release, the lock looks like one that its
 // holder keeps renewing, with a lease of lock.DefaultLease.
 //

@@ -154,7 +154,7 @@ func TestLose_PermitsAreGone(t *testing.T) {
 	})
 }
 
-// The holder hears of it although its client had no time to listen.
+// A forced unlock reaches the holder also right after its client's first grant, before the client listens.
 func TestForceUnlockAfterTheFirstGrant(t *testing.T) {
 	for kind, hold := range holds {
 		if strings.HasPrefix(kind, "permits") {

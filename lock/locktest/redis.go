@@ -48,7 +48,7 @@ func (s *Server) holder(name string) string {
 	return ""
 }
 
-// holds reports whether an owner is in its hash, or its sorted set.
+// holds reports whether Redis has an owner at its place, in a hash or a sorted set.
 func (s *Server) holds(p place) bool {
 	if s.fake.HGet(p.key, p.member) != "" {
 		return true
@@ -75,8 +75,8 @@ func (s *Server) listens(owner string) (channel string) {
 // cutOffKey is the prefix that cut puts before the keys of holds that are cut off.
 const cutOffKey = "locktest:cut off:"
 
-// cut changes the keys of a renewal so that the server rejects the holds that are cut off. It leaves a hold that has
-// been lost in another way, so that the renewal detects that loss.
+// cut changes the keys of a renewal so that the server rejects the holds that are cut off. It doesn't change the key of
+// a hold that has been lost in another way, so that the renewal detects that loss.
 func (s *Server) cut(renewal redis.Cmder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ const (
 		end`
 )
 
-// release releases a lock of Hold, and wakes all its waiters, which listen on the lock's channel, or on one of their
-// own.
+// release releases a lock of Hold, and wakes all its waiters, which listen on the lock's channel, or on their client's
+// own channel for the lock.
 func (s *Server) release(name, owner string) {
 	if !s.eval(releaseIt, name, owner) {
 		return

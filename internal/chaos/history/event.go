@@ -48,14 +48,14 @@ const (
 	Counted  = "counted" // a count-down of the latch Name begins; there are Room in all
 	Left     = "left"    // at the end Counts[CountLeft] of the permits of Name were left or held, of Room in all
 	Peek     = "peek"    // Redis was read between Since and At; the owners whose GrantID is in Owners held Name
-	// Unclear: a request that may take the lock for the owner with the GrantID Owner was given up, or a later request
-	// was answered; Delay: how long the owner may still be given the lock, by the request or by its entry in the wait
-	// set; Why: there is no limit for that
+	// Unclear: a request that may take the lock for the owner with the GrantID Owner got no answer, or a later request
+	// of that owner got one; Delay: how long after At the owner may still get the lock, by the request or by its entry
+	// in the wait set; Why, if not "": there is no limit for that
 	Unclear = "unclear"
 	Stat    = "stat"   // goroutines, connections, delays: Counts
 	Note    = "note"   // only for the reader
 	Switch  = "switch" // during the fault ID another primary replaced Server, at some time between Since and At
-	// Where: from now on the process's Redis client sends the commands for Name to Server; "" means all names
+	// Where: from now on the process's Redis client sends the commands for Name to Server; Name "" means all names
 	Where    = "where"
 	Complain = "complain" // something failed that must work: Why. Only the timeline shows it: no check reads it
 )

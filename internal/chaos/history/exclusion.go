@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Exclusion checks that at no instant more of a name was held than it has room for, according to the holders' Contexts.
-// For a mutex, no two may be live. An overlap is accepted if a ForceUnlock may have taken the lock from one of the
-// holders. If Redis may have forgotten a grant, the overlap is excused, and Exclusion returns the earlier holder. A
-// failover that lost the grant doesn't excuse a renewal after it: such a renewal was accepted by a replaced primary.
+// Exclusion checks that the live grants of a name never took more than its room (see Event.Room), according to the
+// holders' Contexts. For a mutex, no two may be live. An overlap is accepted if a ForceUnlock may have taken the lock
+// from one of the holders. If Redis may have forgotten a grant, the overlap is excused, and Exclusion returns the
+// earlier holder. A failover that lost the grant doesn't excuse a renewal after it: such a renewal was accepted by a
+// replaced primary.
 func Exclusion(h *History) (found []Violation, excused []*Op) {
 	for name, ops := range h.byName() {
 		type edge struct {
@@ -51,7 +52,8 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 				case slices.ContainsFunc(append(live, e.op), func(o *Op) bool {
 					return h.forced(name, o.Call.At, e.at)
 				}):
-					// The holder that lost it may learn that a moment later, or may learn of its grant only then.
+					// The holder that lost the lock may notice that a moment later, or may get the reply to its acquire
+					// only then.
 				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
 					if h.explains(append(live, e.op), e.op.Call.Room,
 						h.excuses(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease))) {
@@ -85,9 +87,9 @@ func (h *History) mayFall(by int64) bool {
 }
 
 // Tokens checks that a grant's token is larger than those of all earlier grants of the name. No two tokens are equal. A
-// call that returned before another call began has the smaller token, except as in mayFall. So has a lease that was
-// over before another lease began, unless one of the two is shared, or there was a ForceUnlock, or a clock stepped, or
-// Redis may have lost writes: then two servers may have granted locks.
+// call that returned before another call began has the smaller token, unless mayFall allows the opposite. A lease that
+// was over before another lease began has the smaller token, too, unless one of the two is shared, or there was a
+// ForceUnlock, or a clock stepped, or Redis may have lost writes: then two servers may have granted locks.
 func Tokens(h *History) (found []Violation) {
 	for name, ops := range h.byName() {
 		if ops[0].Call.Kind == KindSemaphore {

@@ -20,15 +20,16 @@ const (
 
 // known is what the clients know about one owner.
 type known struct {
-	asked   Time // until then a request of this owner, or its entry in the wait set, may get it the lock
-	until   Time // until then somebody may believe that it holds the lock, or its lease may last
+	asked   Time // until then a request of this owner, or its entry in the wait set, may acquire the lock
+	until   Time // until then a client may believe that the owner holds the lock, or its lease may last
 	freed   Time // when it was released; 0: it wasn't
 	unbound bool // asked has no known limit
 }
 
-// Ghosts compares what Redis was seen to hold with what the clients know. A request that was given up doesn't take the
-// lock after its time limit. What was released is gone, and stays away. What nobody holds isn't in Redis for longer
-// than one lease. At the end nothing is held. Except for the end, all this is excused while Redis may have lost writes.
+// Ghosts compares what Redis was seen to hold with what the clients know. It checks that a request that was given up
+// doesn't take the lock after its time limit, that an owner is gone after its release and stays away, that what no
+// client holds isn't in Redis for longer than one lease, and that at the end nothing is held. Except for the end,
+// violations are excused while Redis may have lost writes.
 func Ghosts(h *History) (found []Violation) {
 	owners := h.owners()
 	peeks := make(map[string][]Event)

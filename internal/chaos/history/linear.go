@@ -72,7 +72,7 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 		for i, o := range ops {
 			_, to, lived := o.Live()
 			if !lived {
-				continue // the caller never saw it live; Redis may have had it granted during the call
+				continue // the caller never saw it live: the lease may have begun and ended during the call
 			}
 			s := step{
 				take: true, op: i + 1, weight: o.Call.Weight, room: o.Call.Room, token: o.Token,

@@ -54,7 +54,7 @@ type History struct {
 	Summaries map[int]Event // by process
 	Stats     map[int]Event // of processes, at their end; 0 is the test itself
 	Idle      map[int]Time  // since then a process has had everything it wants
-	Killed    map[int]Time  // client processes that were killed
+	Killed    map[int]Time  // when client processes were killed
 	Started   map[int]bool  // client processes that made a call
 	Loose     []Window      // periods in which Redis may have lost writes, or a server's clock stepped
 	Switches  []Event
@@ -225,14 +225,14 @@ type Force struct {
 	sure bool
 }
 
-// soon is less than any ReadTimeout of the clients: in a call that took less, no try timed out, which may still have an
-// effect.
+// soon is less than any ReadTimeout of the clients: in a call that took less, no try timed out. A try that timed out
+// may have its effect later.
 const soon = 250 * time.Millisecond
 
 // Sure reports whether the call had its effect, if any, within its window.
 func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
 
-// forced reports whether a ForceUnlock may have taken away a lease of the name between the times from, when it was
+// forced reports whether a ForceUnlock may have taken away a lease of the name between from, when the lease was
 // requested, and to.
 func (h *History) forced(name string, from, to Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {

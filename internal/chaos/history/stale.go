@@ -8,9 +8,9 @@ import (
 // switchSlack is how long a client may take to learn of a switch. What it sends until then may go to the old primary.
 const switchSlack = 500 * time.Millisecond
 
-// explains reports whether one of the faults explains that all of these hold a name at the same time. A fault without a
-// switch may lose anything. A switch loses only what was granted and renewed before it. Leases that were granted or
-// renewed after it must fit into the room at the new primary.
+// explains reports whether one of the faults explains that all the holders hold one name at the same time. A fault
+// without a switch may lose anything. A switch loses only what was granted and renewed before it. Leases that were
+// granted or renewed after it must fit into the room at the new primary.
 func (h *History) explains(holders []*Op, room int, faults []string) bool {
 	return slices.ContainsFunc(faults, func(fault string) bool {
 		i := slices.IndexFunc(h.Switches, func(e Event) bool { return e.ID == fault })

@@ -84,8 +84,8 @@ func (h *History) does(p int, such func(call Event) bool) bool {
 	return slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Proc == p && such(o.Call) })
 }
 
-// membersOf corrects want for composite locks. expected counts each of them as one lock. This adds the spans of
-// members, and the ends of the composites: Client.Recent has only the members'.
+// membersOf corrects want for composite locks. expected counts each of them as one lock. membersOf adds the spans of
+// members, and the ends of the composite locks: Client.Recent has only the ends of members.
 func membersOf(h *History, p int, want map[string]float64) {
 	// The number of these spans isn't known: members that weren't granted, or were lost, have them too.
 	for _, span := range []string{"acquire", "release"} {
@@ -165,8 +165,8 @@ func expected(h *History, p int) (want, may map[string]float64) {
 		case how == WhyLost && o.KnownLost:
 			continue // nothing was sent
 		case how == WhyLost:
-			// It was lost between the check and the call of Release, or during that call. If a renewal or a message
-			// detected that, Redis may not have been asked.
+			// It was lost after it was checked for KnownLost, before or during the call of Release. If a renewal or a
+			// message detected that, Redis may not have been asked.
 			may[Labeled(CountReleases, "lost")]++
 			may[Labeled(CountSpans, "release")]++
 			continue

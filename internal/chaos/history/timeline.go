@@ -17,8 +17,8 @@ func (h *History) Grants() (n int) {
 	return n
 }
 
-// Timeline returns as text what happened between two times to one name, or to all names if it is "", and what the test
-// did.
+// Timeline returns, as text, what the test did between two times, and what happened to one name, or to all names if
+// name is "".
 func (h *History) Timeline(from, to Time, name string) string {
 	var b strings.Builder
 	names := make(map[string]string)

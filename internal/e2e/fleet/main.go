@@ -1,6 +1,6 @@
 // Command fleet is one process of the soak test's fleets: it uses every kind of lock, against other processes and
-// within itself, until SIGTERM. What becomes of its locks is for its metrics to show; it fails only where it can't
-// start or end.
+// within itself, until SIGTERM. Its metrics show what happens to its locks. The program itself fails only if it can't
+// start, or can't close everything.
 package main
 
 import (

@@ -54,8 +54,8 @@ func (u *user) run(ctx context.Context) {
 	u.work(ctx, u.locks.Multi([]string{"pair:2", "pair:3"}, patient))
 	u.repeat(ctx, func() error { return u.gate(ctx, u.locks.Latch("gate:1", patient)) })
 
-	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and a ballot by this
-	// one alone.
+	// Locks that are held for long enough to be renewed: the reports, which the processes hold in turn, and shards and
+	// a ballot, which only this process wants.
 	for i := range 2 {
 		u.hold(ctx, u.locks.Mutex(fmt.Sprintf("report:%d", i)), 5*u.lease/6)
 	}

@@ -1,3 +1,3 @@
-// Package mixin has tests only: what is committed is what dashboards/mixin renders, by its _config another that works
-// as well, and what Kubernetes is given it understands. They are here for what they import.
+// Package mixin has tests only. They check that the committed files are what dashboards/mixin renders, that another
+// _config works as well, and that Kubernetes accepts its files. They are in this module because of what they import.
 package mixin

@@ -72,8 +72,8 @@ type Figures map[Key]float64
 // Rounds has repeated measurements, the first round first.
 type Rounds []Figures
 
-// worst has the figures for which the maximum of all rounds counts. For the others, except ForegroundLow, it is the
-// median.
+// worst has the figures for which the maximum of all rounds counts. For ForegroundLow it is the minimum, for all others
+// the median.
 var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck, Unserved, Peak, Late, Lost, ForegroundHigh}
 
 // values returns the values of a figure in all rounds.

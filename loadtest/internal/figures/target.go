@@ -37,7 +37,8 @@ func (t Target) Verdict(rounds, base Rounds) string {
 	}
 	want += Number(t.Limit) + cmp.Or(of, unit)
 	value, ok := rounds.Get(t.Key)
-	// compared is the value that is compared with Limit, of all rounds together. each has that of each round.
+	// compared is the value that is compared with Limit, for all rounds together. each has the same value for each
+	// round.
 	compared, each, got := value, rounds.values(t.Key), Number(value)+unit
 	if t.Base != "" {
 		key := cmp.Or(t.BaseKey, t.Key)

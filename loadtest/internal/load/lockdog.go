@@ -31,8 +31,8 @@ func newLockdog(cfg Config, rdb redis.UniversalClient, m *meter) (locks, error) 
 const closeTimeout = 5 * time.Second
 
 // warmFor returns a lease for the locks of the warm-up, and how long to hold them: until each has been renewed once,
-// because only renewals fill the pool for renewals. A call has a sixth of the lease. The first call of a connection
-// needs a few round trips for connecting, too.
+// because only renewals fill the pool for renewals. A call times out after a sixth of the lease, and the first call on
+// a connection needs a few more round trips to connect.
 func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 	const (
 		least      = 900 * time.Millisecond
@@ -71,8 +71,8 @@ func (d *lockdog) cycle(ctx context.Context, name string, renew bool) error {
 	return nil
 }
 
-// take gives TryLock a ctx that never ends, as holders do that call Release. A ctx that can be canceled costs the
-// client 460 more bytes per lock.
+// take gives TryLock a ctx that never ends, like programs that end their leases by Release. A ctx that can be canceled
+// costs the client 460 more bytes per lock.
 func (d *lockdog) take(ctx context.Context, i int, name string) (err error) {
 	if ctx.Err() == nil {
 		d.leases[i], err = d.client.Mutex(name).TryLock(context.Background())

@@ -8,7 +8,7 @@ import (
 )
 
 // atOnce is how many locks a child acquires or releases concurrently, at most. The churn, which acquires and releases
-// other locks meanwhile, has a limit of its own: see holder.churn.
+// other locks at the same time, has its own limit: see holder.churn.
 const atOnce = 64
 
 // paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit concurrently. It stops after the

@@ -2,8 +2,9 @@ package sample
 
 import "strings"
 
-// Commands counts the commands of a period by who sent them. INFO doesn't record that, but names show it. Clients and
-// scripts use different commands, except GET and SET; the caller knows how many of these came over the network.
+// Commands counts the commands of a period by their sender, a client or a script. INFO doesn't record the sender, but
+// the names show it: clients and scripts use different commands, except GET and SET. The caller knows how many of these
+// came over the network.
 type Commands struct {
 	Scripts  int64 // EVALSHA and EVAL: acquires, renewals and releases
 	Received int64 // over the network: scripts, GETs, SETs, subscriptions and their pings, what starts a connection

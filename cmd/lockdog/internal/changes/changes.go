@@ -24,14 +24,16 @@ type Seen struct {
 	At     time.Time // when it was read
 	Unseen bool      // the last look was incomplete and didn't find it: this is the result of an earlier one
 
-	// LongestWait is when the longest of the current waits began. Redis doesn't store that for a queue: then it is when
-	// that waiter was first seen, and WaitsLonger is set. Zero: not known, or nobody waits.
+	// LongestWait is when the longest of the current waits began. For a waiter in a queue, Redis doesn't store this
+	// time. Then LongestWait is when a look first saw that waiter, and WaitsLonger is set. Zero: not known, or nobody
+	// waits.
 	LongestWait time.Time
 	WaitsLonger bool
 
 	began   time.Time     // start of the look that read it
 	longest time.Duration // maximum remaining time of this grant's lease in any look
-	// shortened: this grant's lease ends earlier than an earlier look found, as after a release with WithMinHold.
+	// shortened is set if this grant's lease ends sooner than a previous look found, as after a release with
+	// WithMinHold.
 	shortened bool
 	firstSeen map[string]time.Time // by owner, for waiters in a queue
 }
@@ -39,11 +41,11 @@ type Seen struct {
 // What is the name of an event. It is API: --json prints it.
 type What string
 
-// The events. LeaseOver is a conclusion: the last look found the lease in its second half, which a renewed lease
-// doesn't reach, and its end came before the next look. A release between that look and that end looks the same. So
-// does the end of the time that WithMinHold adds.
+// The events. LeaseOver is inferred: the previous look found the lease in its second half, which a renewed lease
+// doesn't reach, and the lease ended before the next look. A release in between can't be told apart from this, nor can
+// the end of the time that WithMinHold adds.
 const (
-	Held      What = "held"       // it was found held, and no look before was complete: it may have been held for long
+	Held      What = "held"       // found held, and no earlier look was complete: it may have been acquired long ago
 	Acquired  What = "acquired"   // it was free before
 	HandOver  What = "hand_over"  // another lease holds it, perhaps of the same client
 	Holders   What = "holders"    // the number of readers or of held permits has changed
@@ -73,8 +75,9 @@ func (e *Event) Lock() *Seen {
 	return &e.Was
 }
 
-// mostUnseen is how many locks are remembered that incomplete looks didn't find; those seen last are kept. While a node
-// is down, no look is complete, and locks on other nodes come and go. Without a limit all of them would be remembered.
+// mostUnseen is the maximum number of locks that are remembered although incomplete looks didn't find them. Those seen
+// last are kept. While a node is down, no look is complete, and locks on other nodes come and go. Without a limit all
+// of them would be remembered.
 const mostUnseen = 200_000
 
 // Tracker remembers what the last looks found. Its zero value is ready to use.
@@ -182,16 +185,16 @@ func vanished(was Seen, look Look) []Event {
 }
 
 // ended returns the event for the end of a hold. began is the start of the look that didn't find the hold. at is when
-// that look read the lock or, if it didn't find the lock, ended. The event is LeaseOver only if the lock had one known
-// holder, and the previous look saw the lock.
+// that look read the lock. If it didn't find the lock, at is when the look ended. The event is LeaseOver only if the
+// lock had one known holder, and the previous look saw the lock.
 func ended(was, is Seen, began, at time.Time) Event {
 	e := Event{What: Gone, At: at, After: was.At, Was: was, Is: is}
 	remaining := left(&was)
 	if remaining < 0 {
 		return e
 	}
-	// Redis computed the remaining time between was.began, the start of the look that read was, and was.At. So the end
-	// is between these:
+	// Redis computed the remaining time at some moment between was.began, the start of that look, and was.At. So the
+	// lease ends between these two:
 	earliest, latest := was.began.Add(remaining), was.At.Add(remaining)
 	switch {
 	case grant(&was) != holding{} && !was.Unseen && !was.shortened &&
@@ -203,7 +206,7 @@ func ended(was, is Seen, began, at time.Time) Event {
 	return e
 }
 
-// left returns the remaining time of the lease; if there is one holder, of its own lease.
+// left returns the remaining time of the holder's lease if there is one known holder, otherwise that of the lock.
 func left(l *Seen) time.Duration {
 	if l.Held == 1 && len(l.Holders) == 1 {
 		return l.Holders[0].Remaining
@@ -211,7 +214,8 @@ func left(l *Seen) time.Duration {
 	return l.Remaining
 }
 
-// slack is the tolerance when the end of a lease is computed: Redis rounds, and its clock differs from ours.
+// slack is the tolerance when the end of a lease is computed: Redis rounds the time that is left, and its clock may be
+// faster or slower than ours.
 const slack = 100 * time.Millisecond
 
 // follow copies what earlier looks found about the same grant and the same waiters.

@@ -1,23 +1,23 @@
 //go:build unix
 
-// Package child runs a command that must not work after a limit. The caller moves the limit as long as the command may
-// work. A second process, the guard, is started before the command, and starts it as its child:
+// Package child runs a command that must not run beyond a time, the limit. The caller moves the limit as long as the
+// command may run. A second process, the guard, starts the command as its child:
 //
 //	lockdog ──▶ guard ──▶ command ──▶ what it starts, in any process group or session
 //	   ▲──────────▲ a socket: limits and signals to the guard, what happens to the command to lockdog
 //
-// The guard gets the first limit before it starts the command. It doesn't start the command if that limit is over. At
-// the limit it kills the command and everything that the command has started, whatever happens to lockdog, unless the
-// command has ended by itself before. A limit that has been reached can't be moved, and there is no grace after it.
+// The guard gets the first limit before it starts the command. It doesn't start the command if that limit has passed.
+// At the limit it kills the command and everything that the command has started, whatever happens to lockdog, unless
+// the command has ended by itself before. A limit that has been reached can't be moved, and there is no grace after it.
 //
 // At a terminal, all three are in one process group, as without lockdog: the command may read from the terminal, and
-// Ctrl-C and Ctrl-Z reach it, and the script or the pipeline around lockdog. A signal that lockdog alone gets is passed
-// on by the guard, which knows the difference: it hasn't got the signal. Without a terminal each of the three has its
-// own process group, so that a signal to the group of one doesn't reach the others.
+// Ctrl-C and Ctrl-Z reach it, and the script or the pipeline around lockdog. If lockdog gets a signal and the guard
+// doesn't, the signal was sent to lockdog alone. Then the guard passes it on to the command. Without a terminal each of
+// the three has its own process group, so that a signal to the group of one doesn't reach the others.
 //
 // On Linux the guard adopts the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog those of the guard. So
 // everything that the command has started is a descendant of one of the two, even if it has left the process group or
-// the session. Nothing is left when there is no child any more.
+// the session. When neither of them has a child any more, nothing is left.
 //
 //	what happens                   result
 //	the command ends               the guard reports how. Its background processes continue, without the lock
@@ -34,11 +34,11 @@
 //	the command must end           the guard ends when nothing is left of it. If something can't be killed (it hangs
 //	                               in the kernel), Close says so
 //
-// On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So what has left
-// the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are killed, nobody
-// does. At a terminal of such a system, the command has a session of its own: it can read from the terminal if that is
-// its stdin, but can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc doesn't list
-// children.
+// On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So a process
+// that has left the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are
+// killed, nobody does. At a terminal of such a system, the command has its own session: it can read from the terminal
+// if that is its stdin, but can't open /dev/tty, and Ctrl-Z doesn't stop it. The same goes for a Linux whose /proc
+// doesn't list children.
 package child
 
 import (
@@ -73,11 +73,11 @@ type Child struct {
 	pid      int       // of the command
 	terminal *terminal // of our session, nil for none
 	guard    *exec.Cmd
-	// others are the descendants that this process had before it started the guard. They come from a script that
-	// started them, and then this program with exec.
+	// others are the descendants that this process had before it started the guard. A script started them, and then
+	// replaced itself with this program (exec).
 	others   map[int]bool
 	done     chan struct{}
-	gone     chan struct{} // closed when the guard has ended and, after End or if Orphaned, all that it left
+	gone     chan struct{} // closed when the guard has ended and, after End or if Orphaned, all processes that it left
 	status   syscall.WaitStatus
 	orphaned bool // the guard was killed before it reported the end of the command
 	asked    bool // see Asked
@@ -144,8 +144,8 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: order.group != groupShared},
 	}
-	// In a shared group the terminal's signals reach the guard before it can handle them, and even before its exec, for
-	// which this process waits, and can't be stopped.
+	// In a shared group, signals from the terminal may reach the guard before it can handle them. Ctrl-Z before its
+	// exec would stop it while this process waits for that exec, and can't be stopped itself.
 	if err := whileBlocked(stayed, c.guard.Start); err != nil {
 		ours.close()
 		return err
@@ -221,12 +221,12 @@ func (c *Child) ExitCode() int {
 func (c *Child) Orphaned() bool { return c.orphaned }
 
 // Asked reports whether the command was asked to end, by End or at its limit, before it ended. If Orphaned reports
-// true, that isn't known, and Asked reports false. Call it after Done. What the command has started may still work. So
-// if End hasn't been called, call it: then Close waits for those processes too.
+// true, that isn't known, and Asked reports false. Call Asked after Done. If it reports true, processes that the
+// command has started may still run. So call End, unless that was done: then Close waits for them too.
 func (c *Child) Asked() bool { return c.asked }
 
 // Signal passes a signal that this process has got to the command and its process group, unless the command has ended,
-// or got the signal itself, as a member of our process group.
+// or has got the signal too because it is in our process group.
 func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }
 
 // Extend moves the limit, unless it was reached, or the command was asked to end.
@@ -257,8 +257,7 @@ func (c *Child) order(m message) {
 }
 
 // Close ends the guard. Call it after Done. After End, or if Orphaned reports true, it also waits until nothing is left
-// of what the command started. It reports false if something isn't dead in time: it can't be killed, or gets no CPU to
-// die.
+// of what the command started. It reports false if a process doesn't die in time: it can't be killed, or gets no CPU.
 func (c *Child) Close() bool {
 	c.mu.Lock()
 	ending := c.ending

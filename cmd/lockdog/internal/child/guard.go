@@ -18,7 +18,8 @@ import (
 const guardEnv = "LOCKDOG_GUARD"
 
 const (
-	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
+	// slack is how much later than lockdog the guard asks the command to end: it does so by itself only if lockdog
+	// doesn't.
 	slack = 100 * time.Millisecond
 	// killPause is the time between two kills: a process that is left may have started another one.
 	killPause = 5 * time.Millisecond
@@ -28,8 +29,8 @@ const (
 	lookAtClock = time.Second
 )
 
-// Guard runs the guard if guardEnv is set, and returns true after that. If guardEnv can't be parsed, it only prints
-// that, and returns true. If guardEnv isn't set, it returns false.
+// Guard runs the guard if guardEnv is set, and returns true after that. If guardEnv can't be parsed, Guard only prints
+// an error, and returns true. If guardEnv isn't set, Guard returns false.
 func Guard() bool {
 	text, is := os.LookupEnv(guardEnv)
 	if !is {
@@ -67,10 +68,10 @@ type guarding struct {
 	shared  bool // lockdog, this process and the command were started in one process group
 
 	signals <-chan os.Signal
-	got     map[syscall.Signal]int64 // when signals came that lockdog hasn't told of
-	passAt  map[syscall.Signal]int64 // when signals that lockdog has told of are passed on, unless they come until then
+	got     map[syscall.Signal]int64 // when this process got signals that lockdog hasn't reported
+	passAt  map[syscall.Signal]int64 // when to pass on signals that lockdog reported, unless this process gets them
 
-	countFrom int64 // what this process has got before doesn't count: the command may not have got it
+	countFrom int64 // signals that this process got before don't count: the command may not have got them
 
 	askAt  int64
 	killAt int64
@@ -82,7 +83,8 @@ type guarding struct {
 	abandoned bool // lockdog is gone
 }
 
-// awaitLockdog waits while lockdog is stopped, as by Ctrl-Z: the command would run without it.
+// awaitLockdog waits while lockdog is stopped, as by Ctrl-Z, but not beyond until: the command must not run while
+// lockdog is stopped.
 func (g *guarding) awaitLockdog(until int64) {
 	for clock() < until {
 		stop := false
@@ -117,7 +119,7 @@ func (g *guarding) start(o *guardOrder) bool {
 		g.link.write(message{eventFailed, int64(errno), 0})
 		return false
 	}
-	// What comes now may have been sent before the command was there.
+	// A signal that comes soon after the start may have been sent before the command existed.
 	g.countFrom = clock() + int64(slack)
 	g.command = p.Pid
 	_ = p.Release() // reap waits for it, as for its orphans
@@ -280,7 +282,7 @@ func (g *guarding) ask() {
 	}
 }
 
-// signal sends a signal to the command's process group, and to descendants that have left it.
+// signal sends a signal to all descendants, and to the command's process group unless that is shared.
 func (g *guarding) signal(sig syscall.Signal) {
 	if g.shared {
 		g.signalIf(func(int) bool { return true }, sig)

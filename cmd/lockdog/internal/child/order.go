@@ -30,7 +30,7 @@ func groupOfCommand(t *terminal) group {
 	switch {
 	case t == nil:
 		return groupOwn
-	// The group has others, too: what must be killed has to be found in another way.
+	// A shared group has other members, too: the processes to kill must be found as descendants.
 	case listsDescendants():
 		return groupShared
 	}

@@ -13,8 +13,8 @@ import (
 
 // How the guard passes on the signals that lockdog gets.
 
-// A signal that lockdog has got was sent to the whole process group if the guard gets it in getsWithin, or has got
-// it in the last gotWithin, without the time in which lockdog was stopped.
+// A signal that lockdog reports counts as sent to the whole process group if the guard gets it within getsWithin after
+// the report, or got it within gotWithin before. The time in which lockdog was stopped doesn't count.
 const getsWithin, gotWithin = 250 * time.Millisecond, time.Second
 
 // stayed are the signals that stay handles. They are blocked when the guard starts.
@@ -23,8 +23,8 @@ var stayed = []syscall.Signal{
 	syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT,
 }
 
-// stay makes the guard survive the usual signals that end or stop a process: it must end after the command. It returns
-// those that come. Notify, unlike Ignore, isn't inherited by the command.
+// stay makes the guard survive the usual signals that end or stop a process: it must outlive the command. The channel
+// gets these signals. Notify, unlike Ignore, isn't inherited by the command.
 func stay() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, sig := range stayed {
@@ -35,8 +35,8 @@ func stay() <-chan os.Signal {
 	return signals
 }
 
-// pass passes a signal that lockdog has got to the command and its process group. If that is lockdog's group, it waits
-// for whether they get it anyway: the terminal or a shell may have sent it to the group.
+// pass passes a signal that lockdog has got to the command and its process group. If that is lockdog's group, pass
+// first waits, for getsWithin at most: the terminal or a shell may have sent the signal to the whole group.
 func (g *guarding) pass(sig syscall.Signal) {
 	switch at, got := g.got[sig]; {
 	case !g.together():
@@ -55,7 +55,7 @@ func (g *guarding) noteSignal(sig syscall.Signal) {
 		if sig == syscall.SIGTSTP {
 			_ = syscall.Kill(g.command, syscall.SIGTSTP)
 		}
-	case sig == syscall.SIGCONT: // lockdog may have been stopped, and tells only now of what has come meanwhile
+	case sig == syscall.SIGCONT: // lockdog may have been stopped, and reports only now the signals that came meanwhile
 		for sig := range g.got {
 			g.got[sig] = clock()
 			if g.passAt[sig] != 0 {
@@ -69,7 +69,7 @@ func (g *guarding) noteSignal(sig syscall.Signal) {
 	}
 }
 
-// matched is called when both lockdog and this process have got a signal, and so the command has.
+// matched is called when both lockdog and this process have got a signal: then the command has got it, too.
 func (g *guarding) matched(sig syscall.Signal) {
 	delete(g.got, sig)
 	delete(g.passAt, sig)
@@ -78,12 +78,12 @@ func (g *guarding) matched(sig syscall.Signal) {
 	}
 }
 
-// asksToEnd reports whether a signal asks a process to end. A stopped one gets it when it continues.
+// asksToEnd reports whether a signal asks a process to end. A stopped process gets such a signal when it continues.
 func asksToEnd(sig syscall.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
 }
 
-// together reports whether the command is in our process group. A shell at a terminal leaves it.
+// together reports whether the command is in our process group. An interactive shell leaves that group.
 func (g *guarding) together() bool {
 	group, err := unix.Getpgid(g.command)
 	return g.shared && err == nil && group == unix.Getpgrp()

@@ -22,7 +22,7 @@ func ownExecutable() (string, error) {
 	return self, nil
 }
 
-// keepName gives this process the name that it would have, had it been started by the path of its file.
+// keepName names this process lockdog: started by /proc/self/exe, it would be called exe.
 func keepName() { _ = os.WriteFile("/proc/self/comm", []byte("lockdog"), 0) }
 
 // adopts reports whether orphaned descendants become children of this process.
@@ -41,7 +41,7 @@ func whileBlocked(signals []syscall.Signal, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.Sigset_t
-	_ = unix.PthreadSigmask(unix.SIG_BLOCK, sigset(signals), &before) // fails only if called wrongly, as below
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, sigset(signals), &before) // fails only for invalid arguments, as below
 	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
 	return f()
 }
@@ -67,7 +67,7 @@ func isStopped(pid int) bool {
 	return strings.HasPrefix(state, "T")
 }
 
-// listsDescendants reports whether descendants finds any: /proc is that of our PID namespace, and the kernel lists
+// listsDescendants reports whether descendants works: /proc must be that of our PID namespace, and the kernel must list
 // children there (CONFIG_PROC_CHILDREN).
 func listsDescendants() bool {
 	self, err := os.Readlink("/proc/self")

@@ -32,9 +32,9 @@ func openTerminal() *terminal {
 	return &terminal{file, modes}
 }
 
-// restore closes the terminal. Before that, if the command was killed, it undoes what the command has left: shells do
-// that only if a signal has ended this process. A group that is gone leaves the foreground to us; otherwise the modes
-// are changed only if we are there.
+// restore closes the terminal. If the command was killed, restore first resets the terminal's modes: shells do that
+// only if a signal ended this process. If the foreground process group is gone, our group takes its place. If another
+// group is in the foreground, the modes stay as they are.
 func (t *terminal) restore(killed bool) {
 	if t == nil {
 		return

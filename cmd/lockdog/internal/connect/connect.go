@@ -258,7 +258,7 @@ func (f *Flags) tls(given *tls.Config) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// discover asks the servers for their mode, until one answers. It asks without credentials first: most Sentinels have
+// discover asks the servers for their mode, until one answers. It asks without credentials first: most Sentinels need
 // none, and some reject any.
 func discover(ctx context.Context, o *redis.UniversalOptions) (mode string, err error) {
 	var errs []error

@@ -133,7 +133,7 @@ type reading struct {
 	ahead, unsure time.Duration
 }
 
-// askClocks asks the primaries for their time, and a Cluster's replicas.
+// askClocks asks the primaries, and the replicas of a Cluster, for their time.
 func askClocks(ctx context.Context, t *target) {
 	var mu sync.Mutex
 	var all []reading

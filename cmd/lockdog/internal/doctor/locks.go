@@ -126,8 +126,8 @@ func takeAndRelease(ctx context.Context, m lock.Locker) error {
 	return l.Release(ctx)
 }
 
-// outliveRenewal holds locks until each has been renewed or lost: two that share a call and, if chosen, an RWMutex,
-// which has several keys.
+// outliveRenewal holds locks until each has been renewed or lost: two Mutexes, whose renewals share a call, and, if
+// chosen, an RWMutex, which has several keys.
 func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) {
 	lockers := []lock.Locker{
 		c.Mutex(t.fresh(), lock.WithLease(renewLease)), c.Mutex(t.fresh(), lock.WithLease(renewLease)),

@@ -63,7 +63,8 @@ var calls = []string{
 	"lrange N 0 0", "lrem N 0 m", "rpush K m",
 }
 
-// callsFor returns the calls that try a rule. Those for keys or channels use P, one that the rule allows.
+// callsFor returns the calls that try a rule. For keys and channels, the calls use P, a key or channel that the rule
+// allows.
 func callsFor(rule string) []string {
 	switch rule[0] {
 	case '~':
@@ -171,7 +172,7 @@ func (t *target) place(rule string) string {
 	return strings.ReplaceAll(t.spell(rule, t.key), "*", tagged(t.key))[1:]
 }
 
-// spell returns a rule for locks whose keys begin with key.
+// spell returns a rule of package acl for locks whose keys begin with key.
 func (t *target) spell(rule, key string) string {
 	tag, end := "{"+key, "}"
 	if strings.Contains(key, "{") {

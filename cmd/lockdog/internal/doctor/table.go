@@ -15,8 +15,8 @@ import (
 type check struct {
 	about string // the subject
 	id    string // of the finding
-	// needs has the names of facts. If one is missing, or after an error, the result is unknown. "": it judges the
-	// error itself
+	// needs has the names of facts. If one is missing, or after an error, the result is unknown. "": the cases judge
+	// the error
 	needs string
 	found string // what is found if no case says something else; "": no finding
 	cases []outcome

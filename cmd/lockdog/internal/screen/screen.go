@@ -32,7 +32,7 @@ type Reading struct {
 	Events       []changes.Event // since the previous reading
 	Err          error           // why locks may be missing
 
-	Groups []changes.Caused // those with the most waiting time since Since, longest first
+	Groups []changes.Caused // the groups with the most waiting time after Since, longest first
 	Since  time.Time
 }
 

@@ -110,7 +110,7 @@ func Owner(owner, clientID string, redisson bool) string {
 }
 
 // Since returns when the lock was acquired by its holder, or by the earliest of its present holders. It ignores holders
-// of whom that isn't known, and is zero if there is no other.
+// whose time isn't known, and returns zero if there are no others.
 func Since(l fleet.Lock) time.Time {
 	var first time.Time
 	for _, h := range l.Holders {

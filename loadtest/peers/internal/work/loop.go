@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// grace is the time for operations that are running at the end of a window. Those that still wait for the lock
-	// after it are canceled, as nothing wakes them. A release goes on.
+	// grace is the time for operations that are running at the end of a window. Operations that still wait for the lock
+	// after it are canceled, because nothing has woken them. A running release isn't canceled.
 	grace = 2 * time.Second
 
 	sharedName = "peers:shared"
