@@ -247,19 +247,28 @@ func (crossSlot) RedisError()   {}
 
 func (h *oneSlot) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		slots := make(map[int]bool)
-		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") {
-			for i := len(args) - 3; i > 3; i -= 3 { // lock, owner, lease
-				slots[hashslot.Of(fmt.Sprint(args[i]))] = true
-			}
-		}
-		if len(slots) > 1 {
+		if strings.HasPrefix(cmd.Name(), "eval") && len(renewedSlots(cmd.Args())) > 1 {
 			h.refused.Add(1)
 			cmd.SetErr(crossSlot{})
 			return crossSlot{}
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// renewedSlots returns the slots of the locks that a call of renew.lua renews.
+func renewedSlots(args []any) map[int]bool {
+	number := func(at int) (n int) {
+		_, _ = fmt.Sscan(fmt.Sprint(args[at]), &n)
+		return n
+	}
+	slots := make(map[int]bool)
+	for at := 3 + number(2) + 1; at+3 < len(args); at += 3 + 2*number(at+2) { // after the not-after: the sections
+		for i := range number(at + 2) {
+			slots[hashslot.Of(fmt.Sprint(args[at+3+2*i]))] = true
+		}
+	}
+	return slots
 }
 
 func (h *oneSlot) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

@@ -11,37 +11,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What users of other lock libraries suffered, and the test that it doesn't happen here. "behaviour" is an
-// entry of TestConformance; watchdog and telemetry have tests of their own.
-//
-//	case                                            test
-//	1  not renewed after an error or a timeout      TestRenewalGoesOnAfterTrouble; watchdog TestRetries, TestOutageShorterThanTheLease
-//	   a new grant not renewed after a loss         behaviour lost/the next grant is renewed; TestRenewalGoesOnAfterTrouble
-//	   an exception ends the watchdog               watchdog TestPanics
-//	2  too many locks to renew in time              TestGoroutinesAreConstant; watchdog TestThousandLeasesForAnHour, TestMillionLeaseHours
-//	3  a BUSY script stops renewal                  TestRenewalGoesOnAfterTrouble (replica acknowledgements: with WithReplicas)
-//	4  CPU load delays the timers                   TestStarvedClientKeepsItsLock; watchdog TestStall; TestStoppedProcessDoesNotBelieve
-//	5  one bad key starves the others               behaviour bad input/a key of another type; watchdog TestSickNode, TestOneBadLeaseInABatch
-//	6  a re-entered, lost lock starves the next     behaviour re-entry/loss ends all
-//	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
-//	8  an interrupted caller is renewed             behaviours Context/the end of ctx ends it, Context/the end of ctx stops renewal
-//	   no feed-dog, no maximum                      TestStuckWorkIsCutOff; behaviours WithMaxHold, WithHeartbeat/...
-//	   goroutines leak on unlock                    TestGoroutinesAreConstant, and goleak in TestMain
-//	9  lock and unlock multiply the timers          TestChurnLeavesNothingBehind; watchdog TestCyclesLeaveNothingBehind
-//	10 nobody is told of a failure or a loss        TestStory; TestContextEndsAtItsDeadlineThoughRedisHangs; behaviours lost/..., Do/lost
-//	   a false alarm on one error                   TestStory: the lease survives a failed renewal
-//	11 who holds it                                 behaviours Inspect/..., names/...; TestStory (blocked_by)
-//	12 lock wait is seen by no metric               TestOneOutcomePerOperation; telemetry tests of groups and waiters
-//	13 causes can't be told apart; endless spans    TestOneOutcomePerOperation, TestStory (no span stays open)
-//	14 unlocked before the subscription was there   TestSubscriptionIsNeverConfirmed, TestWaitQueue_Transitions
-//	   a lost publish hangs the waiters             TestLostPublishDelaysNoLongerThanTheLease
-//	15 subscription pools run dry                   TestWaitersCostRedisNothing: one connection for all
-//	16 a dead waiter holds up the queue             behaviours waiting/who leaves is passed over, Lock/first come, first served
-//	17 busy retry, herds                            TestWaitersCostRedisNothing
-//	18 unlock with a canceled ctx leaks             TestReleaseOnDeadContextIsBoundedByTheLease; behaviour Release/ended ctx
-//	19 the error of ctx is hidden                   behaviours waiting/ctx canceled, waiting/ctx deadline; TestCallsReturnWhenTheirContextEnds
-//	20 a retry is held twice, or fails the release  TestLostAnswers, TestGivenUpAcquireIsSwept
-//	21 somebody else's lock is deleted or revived   TestHandOverChecksTheOwner, TestLateAcquireChangesNothing, TestLateRenewalChangesNothing
+// Tests of what users of other lock libraries suffered.
 
 func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 	t.Parallel()
