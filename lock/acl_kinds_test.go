@@ -13,8 +13,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the rows of
-// package acl, and end with the first error.
+// aclKinds maps the Kind of each row of package acl to a function that makes the calls for which the row's rules are
+// needed. A row other than Mutex only has the calls that need more than the Mutex's rules. The function returns the
+// first error.
 var aclKinds = map[string]func(u *aclUser) error{
 	"Mutex":                 toTheFirstError(mutexCalls),
 	"one of several":        toTheFirstError(calledCalls),
@@ -100,7 +101,7 @@ func (u *aclUser) manyAtOnce(c *lock.Client) {
 	u.must("many at once", errors.Join(errs...))
 }
 
-// refused says which commands Redis refused whose want a script survives.
+// refused returns an error for each of these commands that Redis refused. A script may succeed without them.
 func (u *aclUser) refused(commands ...string) error {
 	log, err := u.admin().ACLLog(u.ctx, 100).Result()
 	errs := []error{err}
@@ -112,7 +113,8 @@ func (u *aclUser) refused(commands ...string) error {
 	return errors.Join(errs...)
 }
 
-// handsOver gives a lock back for which a call of the same client waits, until that has it without asking for it.
+// handsOver releases a lock while a Lock of the same client waits for it, and repeats that until the waiter was granted
+// the lock without another call of its own.
 func (u *aclUser) handsOver(c *lock.Client, m lock.Locker, l *lock.Lease) *lock.Lease {
 	for range 5 { // it may be about to ask just then
 		heir := begin(u.ctx, m)
@@ -128,7 +130,8 @@ func (u *aclUser) handsOver(c *lock.Client, m lock.Locker, l *lock.Lease) *lock.
 	return nil
 }
 
-// A client that waits is called, another that listens, too, and nobody is left.
+// calledCalls releases a lock that two clients wait for: one of lockdog's, and one that the test made up. The release
+// calls the latter by name, and no wait set is left.
 func calledCalls(u *aclUser) {
 	admin, name, fake := u.admin(), u.name+":a", "1000000001"
 	set, channel := "lockdog_wait:{"+name+"}", "redisson_lock__channel:{"+name+"}"
@@ -203,7 +206,8 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client) {
 	u.must("a call", errOther)
 }
 
-// Two wait for each other, and one of them is told so. Who reads the graph finds both.
+// graphCalls has two clients wait for each other. One wait fails with ErrDeadlock, and both clients are in the wait
+// graph.
 func graphCalls(u *aclUser) {
 	a, b := u.name+":a", u.name+":b"
 	graph, opts := lock.WithWaitGraph(100*time.Millisecond), []lock.LockOption{lock.WithDeadlockBreaking(), lock.WithWait(5 * u.lease)}
@@ -230,7 +234,8 @@ func graphCalls(u *aclUser) {
 	}
 }
 
-// Before it waits one of Redisson's, who is gone, and behind it another, who is gone by the end.
+// fairCalls has two Locks wait between two waiters of Redisson's. The deadlines of those pass meanwhile, so scripts
+// remove them from the queue.
 func fairCalls(u *aclUser) {
 	c, admin, name := u.client(), u.admin(), u.name+":a"
 	m, last := c.FairMutex(name), "java:2"
@@ -258,7 +263,7 @@ func fairCalls(u *aclUser) {
 	u.must("Redis", u.refused("zrange", "persist"))
 }
 
-// There are so many readers that Redis looks at some only; those are Redisson's.
+// rwCalls adds 70 readers of Redisson's, so many that the scripts look at some of them only.
 func rwCalls(u *aclUser) {
 	c, admin, name := u.client(), u.admin(), u.name+":a"
 	m := c.RWMutex(name)
@@ -368,7 +373,8 @@ func replicaCalls(u *aclUser) {
 	}
 }
 
-// A Mutex, and permits with the rules that these need, deleted long before the next renewal.
+// lossCalls deletes a Mutex and a Semaphore's permits long before the next renewal. The user also gets the Semaphore's
+// rules.
 func lossCalls(u *aclUser) {
 	admin, mutex, permit := u.admin(), u.name+":a", u.name+":b"
 	c := u.client(lock.WithLossNotifications(), lock.WithLease(time.Minute))
@@ -379,7 +385,7 @@ func lossCalls(u *aclUser) {
 	u.until("the losses", func() bool { return l.Err() != nil && p.Err() != nil })
 }
 
-// A Mutex, by two clients. Another one keeps the subscription up.
+// clusterCalls has two clients share a Mutex. A wait for another Mutex keeps the subscriptions' connection open.
 func clusterCalls(u *aclUser) {
 	c, other, admin, name, another := u.client(), u.client(), u.admin(), u.name+":a", u.name+":b"
 	listening := func(name string) bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A subscription that was silent for 3 s is sent PING. Where the user may not send that, the subscription counts as down, and is made anew
-// after 3 s more.
+// A subscription that was silent for 3 s is sent PING. Where the user may not send PING, the subscription counts as
+// down, and the client subscribes again after 3 s more.
 func TestACLNeedsPing(t *testing.T) {
 	t.Parallel()
 	rules := strings.Fields(appACL)

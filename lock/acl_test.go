@@ -42,7 +42,8 @@ type aclCase struct {
 	cluster bool
 }
 
-// aclCases are those of a row of package acl: with all of its rules, and without each.
+// aclCases returns the cases of a row of package acl: one with all of its rules, and for each rule but +ping one
+// without it.
 func aclCases(t *testing.T, row acl.Row) (cases []aclCase) {
 	t.Helper()
 	calls := aclKinds[row.Kind]
@@ -63,8 +64,8 @@ func aclCases(t *testing.T, row acl.Row) (cases []aclCase) {
 	return cases
 }
 
-// aclCasesOfPrefix are the rules of a Mutex with a key prefix in them, which are enough for a program that has it, a Mutex that another client
-// waits for, and its forced unlock; and those without it, which are not.
+// aclCasesOfPrefix returns two cases of a program with a key prefix that takes a Mutex, waits for it and unlocks it by
+// force. The rules of a Mutex are enough with the prefix in them, and not enough without it.
 func aclCasesOfPrefix(t *testing.T) []aclCase {
 	waiting := strings.Join(rulesOf(t, "one of several"), " ")
 	rules := func(places string) []string { return strings.Fields(places + " " + acl.Mutex.Commands) }
@@ -76,8 +77,8 @@ func aclCasesOfPrefix(t *testing.T) []aclCase {
 	}
 }
 
-// The rules of package acl, which docs/ACL.md lists, are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
-// a user of its own, at servers that they share.
+// TestACL checks that the rules of package acl, which docs/ACL.md lists, are enough for every call, and that none can
+// be left out. A kind other than Mutex also has the Mutex's rules. The cases share servers, and each has its own user.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
@@ -137,7 +138,8 @@ type aclUser struct {
 	hook    func(server int) redis.Hook   // of its clients, nil: none
 }
 
-// newACLUser makes the user at the servers. The names of its locks start otherwise than those of the rules.
+// newACLUser creates the user at the servers. The names of its locks start with the user's name instead of "job", and
+// its rules are changed accordingly.
 func newACLUser(t *testing.T, name string, servers []*redistest.Server, rules []string) *aclUser {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -149,7 +151,8 @@ func newACLUser(t *testing.T, name string, servers []*redistest.Server, rules []
 	return &aclUser{scope: newScope(t), t: t, ctx: ctx, name: name, servers: servers, lease: 900 * time.Millisecond}
 }
 
-// patient has the user's calls take what they take on a busy machine: for who expects no refusal.
+// patient removes the time limit of the user's calls and makes leases longer, for a busy machine. It is for tests that
+// expect no refusal.
 func (u *aclUser) patient() {
 	u.ctx, u.lease = u.t.Context(), 12*time.Second
 }
@@ -200,7 +203,7 @@ func (u *aclUser) counted(err error) error {
 // aclFailure is how calls of an aclUser end: see toTheFirstError.
 type aclFailure struct{ error }
 
-// toTheFirstError runs calls, which end with what must makes of an error.
+// toTheFirstError returns a function that runs calls and returns the first error with which must ended them.
 func toTheFirstError(calls func(u *aclUser)) func(u *aclUser) error {
 	return func(u *aclUser) (err error) {
 		defer func() {

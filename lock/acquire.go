@@ -13,10 +13,10 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// acquireParams say what a call asks for that takes a lock or permits, or waits for a latch.
+// acquireParams are the parameters of a call that takes a lock or permits, or waits for a latch.
 type acquireParams struct {
 	mayWait      bool               // it is Lock, not TryLock; always false at a node of a Quorum
-	waitDeadline time.Time          // of Lock; zero: there is none, or acquireOrWait sets it by WithWait
+	waitDeadline time.Time          // when Lock stops waiting; zero: never, or acquireOrWait sets it from WithWait
 	tryDeadline  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
 	writer       string             // of a reader: the owner of the write lease that its ctx carries
 	permits      int                // of an UnleasedSemaphore
@@ -55,7 +55,7 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 //	  │   └ operations.sendAcquire, and Dispatcher.Do: one call
 //	  └ waitQueues.wait           in the queue of this client; its head attempts again when it is woken
 //
-// Of the claim that is granted, startGrant makes the grant, and its first lease.
+// startGrant then turns the granted claim into a grant with its first lease.
 func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err := lk.takeable(ctx); err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 }
 
 // acquireOrWait asks Redis for the lock. If wait is true, it waits: behind earlier waiters of this client, while the
-// lock is held, and while Redis temporarily refuses the call. A wait that has begun goes on for about one lease also if
-// calls fail in another way that may end by itself. It returns the claim that was granted.
+// lock is held, and while Redis temporarily refuses the call. Once the wait has begun, it survives any failure that may
+// end by itself, for about one lease. It returns the claim that was granted.
 func (lk *lock) acquireOrWait(
 	ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams,
 ) (*claim, acquireReply, error) {
@@ -298,15 +298,16 @@ func leftEarly(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (!redisfail.IsUnavailable(err) || hasMisleadingCause(ctx) && endedBy(ctx, err))
 }
 
-// hasMisleadingCause reports whether ctx has ended for a cause of the program's that looks like a failure of Redis,
-// such as the network error of another call in an errgroup.
+// hasMisleadingCause reports whether ctx has ended with a cause that the program set and that looks like a failure of
+// Redis, such as the network error of another call in an errgroup.
 func hasMisleadingCause(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return redisfail.IsUnavailable(cause) && !errors.Is(cause, errNoAnswer) && !errors.Is(cause, errNodeTimeout)
 }
 
-// contextOutcome returns the outcome of an acquire that failed with err when ctx ended. If Redis failed, that is the
-// outcome, as it is without a ctx that ends: the caller would have got the lock, or gone on waiting.
+// contextOutcome returns the outcome of an acquire that failed with err when ctx ended. If Redis failed, the outcome is
+// AcquireError, whether or not ctx has ended: without that failure, the caller would have got the lock, or gone on
+// waiting.
 func contextOutcome(ctx context.Context, err error) telemetry.Outcome {
 	var replicas *ReplicasError
 	switch {

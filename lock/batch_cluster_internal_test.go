@@ -22,7 +22,7 @@ func newClusterRig(t *testing.T, n int) (*batchRig, *redistest.Cluster, *redis.C
 	rdb := redistest.Open(t, cl.Universal()).(*redis.ClusterClient)
 	// On a busy machine, calls are held up for a while: until then no lease may end, and no TryLock give up, as it does after 5 s by itself.
 	c := openFor(t, rdb, WithFixedLease(time.Hour), WithWait(time.Hour))
-	if traits := c.backend.Traits(); !traits.MultiLockScripts || !traits.UndeclaredKeys {
+	if traits := c.backend.Traits(); !traits.MultiLockScripts || !traits.KeysAsArguments {
 		t.Error("calls that are pending before the layout is loaded aren't those that are combined afterwards")
 	}
 	r := &batchRig{t: t, c: c, key: "job:0"}

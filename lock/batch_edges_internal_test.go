@@ -15,7 +15,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// A clock that was learned from a slow reply is ahead. What a request may still write that is late by this clock is cleaned up until it can't.
+// TestCleanup_ClockAhead checks the cleanup of a request whose not-after is too late, because the client took the
+// server's clock from a slow reply. What the request writes late is removed, too.
 func TestCleanup_ClockAhead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +56,8 @@ func TestCleanup_ClockAhead(t *testing.T) {
 	})
 }
 
-// A pending hand-over may happen until its window is over, which begins when it is sent.
+// A pending hand-over may take effect until its window is over. The window begins when it is sent, and not when it
+// becomes pending.
 func TestHandOver_Pending(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -189,7 +191,8 @@ func TestExpiryOfAThousandYears(t *testing.T) {
 	})
 }
 
-// A counter that doesn't hold a token of lockdog starts again, with every kind that draws from it. Text that is no number is somebody else's, and stays.
+// TestCounterOfOthers checks that a token counter whose number is too large starts again at the time, with every kind
+// that draws from it. Text with anything but digits is another program's: the call fails, and the text stays.
 func TestCounterOfOthers(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)

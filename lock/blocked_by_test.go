@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Every acquire that waited links to whoever held the lock meanwhile: also where it stood behind a waiter of its own process, and never
-// asked Redis itself, and where it gave up.
+// TestEveryWaitLinksToItsHolders checks that the span of an acquire that waited links to each holder of the lock
+// meanwhile. So does one that stood behind a waiter of its process and never asked Redis, and one that gave up.
 func TestEveryWaitLinksToItsHolders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestEveryWaitLinksToItsHolders(t *testing.T) {
 	})
 }
 
-// So it is with a Quorum, where only the head of a process's queue asks the nodes.
+// TestEveryQuorumWaitLinksToAHolder checks the same for a Quorum, where only the head of a process's queue asks the
+// nodes.
 func TestEveryQuorumWaitLinksToAHolder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// Thousands of quick locks leave nothing behind: elsewhere they multiplied the timers, and with them the renewals. Not
-// parallel: it looks at goroutines and heap.
+// Thousands of quick locks leave nothing behind. In other libraries they multiplied the timers, and with them the
+// renewals. Not parallel: it looks at goroutines and heap.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (

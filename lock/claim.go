@@ -30,7 +30,7 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 
 // noteLateWrite notes that a call whose reply was lost, or can't be read, may take the lock for the claim, or make its
 // update, until the given time. Of several such times the latest counts. A zero time is ignored. The call may be a
-// release that hands the lock over to the claim. It is safe for concurrent use.
+// release that hands the lock over to the claim. noteLateWrite is safe for concurrent use.
 func (cl *claim) noteLateWrite(until time.Time) {
 	for {
 		old := cl.lateWrite.Load()
@@ -50,8 +50,8 @@ func (cl *claim) lateWriteUntil() time.Time {
 	return time.Time{}
 }
 
-// hadLostReply reports whether noteLateWrite noted a call, which may have taken the lock. Until lateWriteUntil it may
-// still do so.
+// hadLostReply reports whether noteLateWrite noted a call. That call may have taken the lock, or may still take it
+// until lateWriteUntil.
 func (cl *claim) hadLostReply() bool { return cl.lateWrite.Load() != nil }
 
 // Owner implements waitset.Claim.

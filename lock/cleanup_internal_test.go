@@ -15,8 +15,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// A lock that can't be cleaned up isn't tried all the time, and after one lease not at all. A claim that was refused before it could leave anything
-// is done with when its removal is refused, too.
+// A cleanup that Redis refuses is retried with pauses, for one lease. The cleanup of a claim that Redis had refused
+// before ends with the first refusal.
 func TestCleanup_LastsForOneLease(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -67,7 +67,7 @@ type Client struct {
 	graph      *deadlock.Finder
 
 	gate     *gate
-	controls sync.Map // endpoints whose control channel is listened to
+	controls sync.Map // its keys are the endpoints where the client listens to its control channel
 	closes   atomic.Bool
 	reports  *gate // the reports under way: see report
 	closing  chan struct{}
@@ -216,8 +216,8 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// subscriptionRefused logs that a server refuses subscriptions, or keeps hanging up; a nil err: it accepts them again.
-// While the log blocks, messages are still received.
+// subscriptionRefused logs that a server refuses subscriptions, or keeps hanging up. If err is nil, it logs that the
+// server accepts them again. Messages are received even while the logger blocks.
 func (c *Client) subscriptionRefused(node string, err error) {
 	c.report(func() {
 		logger := c.logger()
@@ -232,7 +232,7 @@ func (c *Client) subscriptionRefused(node string, err error) {
 	})
 }
 
-// report calls f, which calls the program's code, in a goroutine of its own. Close waits for it.
+// report calls f, which calls the program's code, in a new goroutine. Close waits for that goroutine.
 func (c *Client) report(f func()) {
 	counted := c.reports.enter()
 	go func() {

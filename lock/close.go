@@ -42,7 +42,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // reportEach calls f for every current grant, and then what f returned, which calls the program's code. If one of these
-// calls takes long, reportEach returns, and a goroutine that c.reports counts goes on with them.
+// calls takes long, reportEach returns, and the calls go on in a goroutine that c.reports counts.
 func (c *Client) reportEach(f func(*grant) (report func())) {
 	var all []func()
 	c.grants.each(func(g *grant) {

@@ -217,7 +217,8 @@ func errorsOf(t *testing.T, s *scope) map[string]float64 {
 	return s.series(t, telemetry.MetricErrors)
 }
 
-// A slot on its way takes no key that it hasn't. So no lock can be handed over there, and the release wakes its waiter.
+// releasedOnTheWay releases a lock in each stage of its slot's move. A slot that moves accepts no new keys, so the lock
+// isn't handed over, and the release wakes the waiter.
 func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 	client := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	const name = "{underway}:lock"
@@ -237,7 +238,8 @@ func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 	free(t, l)
 }
 
-// Who fell asleep before its slot began to leave listens where the release isn't published any more.
+// asleepBeforeTheWay has a waiter subscribe before its slot begins to move. The release may then be published at
+// another node.
 func asleepBeforeTheWay(t *testing.T, c *redistest.Cluster) {
 	for _, name := range []string{"{only its key}:lock", "{all its keys}:lock"} {
 		t.Run(name, func(t *testing.T) {

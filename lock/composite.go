@@ -14,18 +14,18 @@ import (
 //
 // Members report to the composite with the mu of their grant held. So mu is locked after a grant's mu, never before.
 type compositeLease struct {
-	id     uint64
-	began  time.Time
-	locks  []lock // each has at most one member
-	name   string
-	need   int
-	nodes  bool // the members are one lock at several nodes, not several locks
-	handle Lease
+	id       uint64
+	began    time.Time
+	locks    []lock // each has at most one member
+	name     string
+	need     int
+	isQuorum bool // the members are one lock at several nodes, not several locks
+	handle   Lease
 
 	mu           sync.Mutex
-	size         int // the number of members, including those that are still expected
+	expected     int // the number of members, including those that are still to be added
 	members      []*member
-	canceled     int            // members that are canceled or have ended
+	canceled     int            // members whose context has ended: those that are canceled, and all that have ended
 	ended        int            // members that have ended
 	lost         memberErrors   // the losses of members, each with its node
 	lastLost     *LostError     // the last of these losses, without the node
@@ -46,8 +46,8 @@ type member struct {
 // newCompositeLease returns a composite for size members. Each is taken with ctx, by one of the locks.
 func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
 	cl := &compositeLease{
-		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size,
-		nodes: locks[0].kind.ofOneNode,
+		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, expected: size,
+		isQuorum: locks[0].kind.ofOneNode,
 	}
 	cl.handle.target, cl.handle.parent = cl, locks[0].parentOf(ctx)
 	return cl
@@ -63,7 +63,7 @@ func (cl *compositeLease) add(g *grant, l *Lease) bool {
 		return false
 	}
 	cl.members = append(cl.members, &member{grantHandle: grantHandle{l, g}})
-	cl.size = max(cl.size, len(cl.members))
+	cl.expected = max(cl.expected, len(cl.members))
 	cl.mu.Unlock()
 	l.composite = cl
 	if l.cause != nil { // its context ended before it was a member
@@ -92,7 +92,7 @@ func (cl *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
 func (cl *compositeLease) dropPending() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.size--
+	cl.expected--
 	cl.evaluate() // others may have ended in the meantime
 }
 
@@ -154,10 +154,11 @@ func (cl *compositeLease) countEnded(m *member, err error) {
 // evaluate ends or cancels the composite if too few members are left. mu must be held.
 func (cl *compositeLease) evaluate() {
 	switch {
-	case cl.err == nil && cl.size-cl.ended < cl.need:
-		cl.err = wrapError(cl.name, "hold", ErrClosed) // unless a member was lost
+	case cl.err == nil && cl.expected-cl.ended < cl.need:
 		if cl.lastLost != nil {
 			cl.err = cl.lostError()
+		} else {
+			cl.err = wrapError(cl.name, "hold", ErrClosed)
 		}
 		canceled := cl.canceledError()
 		cl.handle.endContext(cl.err)
@@ -169,7 +170,7 @@ func (cl *compositeLease) evaluate() {
 				r.ended(cl, err, canceled)
 			}
 		})
-	case cl.handle.cause == nil && cl.size-cl.canceled < cl.need:
+	case cl.handle.cause == nil && cl.expected-cl.canceled < cl.need:
 		c := &CanceledError{cl.name, cl.lastCanceled.Reason, cl.lastCanceled.err}
 		cl.handle.endContext(c)
 		r := cl.record
@@ -209,7 +210,7 @@ func (cl *compositeLease) setRecord(r *record) {
 // mu must be held.
 func (cl *compositeLease) lostError() *LostError {
 	var why error = cl.lastLost
-	if cl.nodes {
+	if cl.isQuorum {
 		why = cl.lost
 	}
 	return &LostError{Name: cl.name, Cause: cl.lastLost.Cause, err: why}
@@ -322,7 +323,8 @@ func (cl *compositeLease) handleErr(*Lease) error {
 func (cl *compositeLease) handleEnded(*Lease) bool { return cl.released || cl.err != nil }
 
 // warn logs the warning of WithHoldWarning, once, when all live members have been held for that long. It reports false
-// if the composite has no record. Then the member logs it, for example a name of a Multi that waits for other names.
+// if the composite has no record. Then the member logs the warning itself: for example, a name that a Multi holds while
+// it waits for other names.
 func (cl *compositeLease) warn(held time.Duration) bool {
 	cl.mu.Lock()
 	r := cl.record

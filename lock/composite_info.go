@@ -10,8 +10,9 @@ import (
 )
 
 // CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its LeaseInfo is about the whole lock, which is
-// held while at least Need of its members are. LastError is set if renewals, or attempts, fail for so many members that
-// fewer than Need are left, if the last attempt of a Multi that waits failed, and if the lock ended without a release.
+// held while at least Need of its members are. LastError is set in three cases: renewals, or attempts, fail for so many
+// members that fewer than Need are left; the last attempt of a Multi that waits failed; or the lock ended without a
+// release.
 type CompositeInfo struct {
 	LeaseInfo
 	ID      uint64      // unique in this process: the members of a Quorum are leases of several clients
@@ -39,7 +40,7 @@ type EndedComposite struct {
 	Name    string // of the lock; a Multi's names are joined by commas
 	Need    int    // how many members it needs to be held
 	Members int    // how many names, or nodes, it has
-	End     string // how it had ended: lost, canceled or closed; "" if it lived on or was released without that member
+	End     string // how it had ended: lost, canceled or closed; "" if it lived on, or ended only by its release
 }
 
 // compositeIDs is the last CompositeInfo.ID that was given.
@@ -157,7 +158,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 		slices.SortFunc(since, time.Time.Compare)
 		c.Since = since[cl.need-1]
 	}
-	c.addFailures(cl.nodes)
+	c.addFailures(cl.isQuorum)
 	if lost != nil {
 		c.LastError = lost
 	}
@@ -266,7 +267,7 @@ func (g *grant) endedComposite(end ending) *EndedComposite {
 	}
 	var canceled *CanceledError
 	switch {
-	case errors.Is(cl.err, ErrLost), cl.err == nil && cl.size-cl.ended < cl.need: // lost when it was released
+	case errors.Is(cl.err, ErrLost), cl.err == nil && cl.expected-cl.ended < cl.need: // lost when it was released
 		c.End = telemetry.EndLost.String()
 	case errors.As(cl.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
 		c.End = telemetry.EndCanceled.String()

@@ -70,7 +70,7 @@ func TestCompositeLeaseEndsIfTooFewAreLeftWhenItIsFormed(t *testing.T) {
 	})
 }
 
-// A log that blocks doesn't keep the caller, which receives the messages of all channels.
+// subscriptionRefused returns although the logger blocks: its caller receives the messages of all channels.
 func TestRefusedSubscriptionIsLoggedByTheWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 			released++
 		case errors.As(err, &lost):
 			cl.noteLostAtRelease(m.g, err)
-		case cl.nodes:
+		case cl.isQuorum:
 			failed = append(failed, atNode(m.g.node(), err))
 		default:
 			failed = append(failed, err)
@@ -71,7 +71,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 	switch {
 	case released >= cl.need:
 		return nil
-	case cl.size-cl.ended < cl.need && cl.lastLost != nil:
+	case cl.expected-cl.ended < cl.need && cl.lastLost != nil:
 		cl.err = cl.lostError()
 		return cl.err
 	case len(failed) > 0:
@@ -84,20 +84,20 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 // haven't ended. It returns the error of each member.
 func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
-	var held []int // indexes of members whose grant has no other handle, and hasn't ended
+	var toRelease []int // indexes of the members that are to be released in Redis
 	for i, m := range members {
 		var last bool
 		if last, errs[i] = m.g.dropHandle(m.Lease); last {
-			held = append(held, i)
+			toRelease = append(toRelease, i)
 		}
 	}
 	switch {
-	case len(held) == 0:
-	case cl.nodes:
-		cl.releaseAtNodes(ctx, members, held, errs)
-	case len(held) == 1 || !releaseInOneScript(ctx, members, held, errs):
+	case len(toRelease) == 0:
+	case cl.isQuorum:
+		cl.releaseAtNodes(ctx, members, toRelease, errs)
+	case len(toRelease) == 1 || !releaseInOneScript(ctx, members, toRelease, errs):
 		var all sync.WaitGroup
-		for _, i := range held {
+		for _, i := range toRelease {
 			all.Go(func() { errs[i] = members[i].g.releaseInRedis(ctx) })
 		}
 		all.Wait()
@@ -105,10 +105,11 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	return errs
 }
 
-// releaseAtNodes releases the held members. It returns when a majority is released, when all calls have ended, or when
-// the caller's ctx ends, unless that had ended before. After a majority is released, the other calls go on for
-// nodeTimeout at most, even if that ctx ends. The cleaner takes over from calls that failed.
-func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
+// releaseAtNodes releases the members with these indexes. It returns when a majority is released, when all calls have
+// ended, or when the caller's ctx ends. A ctx that has already ended is ignored. After a majority is released, the
+// other calls go on for nodeTimeout at most, even if the caller's ctx ends. The cleaner takes over from calls that
+// failed.
+func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, toRelease []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
 	if caller.Err() == nil {
@@ -118,9 +119,9 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 		i   int
 		err error
 	}
-	results := make(chan result, len(held))
+	results := make(chan result, len(toRelease))
 	var all sync.WaitGroup
-	for _, i := range held {
+	for _, i := range toRelease {
 		errs[i] = errNotAwaited
 		all.Go(func() { results <- result{i, members[i].g.releaseInRedis(ctx)} })
 	}
@@ -130,7 +131,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 			released++
 		}
 	}
-	for range held {
+	for range toRelease {
 		r := <-results
 		if errs[r.i] = r.err; r.err == nil {
 			released++
@@ -148,13 +149,13 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 	}()
 }
 
-// releaseInOneScript releases the held members by one script. It reports false, without a call, if that isn't possible,
-// or if waiters of this client wait for one of the locks.
-func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
-	first := members[held[0]].g
+// releaseInOneScript releases the members with these indexes by one script. It reports false, without a call, if that
+// isn't possible, or if waiters of this client wait for one of the locks.
+func releaseInOneScript(ctx context.Context, members []*member, toRelease []int, errs []error) bool {
+	first := members[toRelease[0]].g
 	c := first.client()
-	keys := make([]string, len(held))
-	for n, i := range held {
+	keys := make([]string, len(toRelease))
+	for n, i := range toRelease {
 		lk := members[i].g.lock
 		// The member has joined a grant of another kind, or its lock may have to stay taken.
 		if lk.kind.release != script.Release || lk.cfg.minHold > 0 {
@@ -169,8 +170,8 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 		ctx = context.WithoutCancel(ctx)
 	}
 	deadline := first.wd.Deadline()
-	claims, rels := make([]*claim, len(held)), make([]telemetry.Release, len(held))
-	for n, i := range held {
+	claims, rels := make([]*claim, len(toRelease)), make([]telemetry.Release, len(toRelease))
+	for n, i := range toRelease {
 		g := members[i].g
 		claims[n] = g.claim
 		_, rels[n] = c.rec.StartRelease(ctx, &g.hold)
@@ -179,7 +180,7 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 		}
 	}
 	freed, failed := c.ops.releaseAll(ctx, rels, claims, deadline)
-	for n, i := range held {
+	for n, i := range toRelease {
 		c.waits.wakeUnsubscribedFair(keys[n])
 		errs[i] = members[i].g.finishRelease(&rels[n], freed[n], failed[n])
 	}

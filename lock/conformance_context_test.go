@@ -188,8 +188,8 @@ func contextAfterTheEnd(t *testing.T, w *world) {
 	await(t, "Done", l.Ended())
 }
 
-// What a program gives us may call the client: its ctx, above all the Context of a lease, whose Err may find that the lease is over and end it; its
-// hooks, logger and span processors.
+// foreignCodeMayUseTheClient checks that lockdog holds no mutex while it calls the program's code, which may call the
+// client: hooks, loggers, span processors, and the Err of a ctx. The Err of a lease's Context may even end a lease.
 func foreignCodeMayUseTheClient(t *testing.T, w *world) {
 	var c *lock.Client
 	var within atomic.Bool

@@ -13,11 +13,12 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs over a
-// fake, and on a Cluster, where each client's waits are at another node.
+// deadlocks is the suite of the wait graph: each client that is part of a deadlock reports it, and no client reports
+// one where there is none. It runs over a fake, and on a Cluster, where each client's waits are at another node.
 var deadlocks = theme{"deadlock", deadlockBehaviours()}
 
-// deadlockToldWithin is how long after the wait that closes a cycle every client in it has told it.
+// deadlockToldWithin is the time after the wait that closes a cycle in which every client of the cycle has to report
+// it.
 const deadlockToldWithin = 3 * time.Second
 
 // tangle is jobs that hold locks and wait for others. Each has a client of its own, that reports to a scope of its own.
@@ -118,7 +119,7 @@ func (g *tangle) asks(i int, m lock.Locker) {
 	})
 }
 
-// told is how many deadlocks a job's client has told of in its log. The metric has them then, too.
+// told returns how many deadlocks the job's client has logged, and checks that its metric counts no fewer.
 func (j *job) told(t *testing.T) int {
 	n := len(j.records(t, telemetry.LogDeadlock))
 	if n > 0 {
@@ -129,7 +130,8 @@ func (j *job) told(t *testing.T) int {
 	return n
 }
 
-// calmly asks a condition ten times a second at most: reading logs, or running scripts, takes a while, and many scenes go on at a time.
+// calmly returns a condition that asks cond ten times a second at most, and repeats the last result in between, first
+// at the beginning. Reading logs and running scripts take a while, and many tests run at a time.
 func calmly(first bool, cond func() bool) func() bool {
 	last, result := time.Time{}, first
 	return func() bool {
@@ -296,7 +298,7 @@ var tangledPairs = map[string]func(g *tangle){
 	},
 }
 
-// Who has waited for long looks rarely, but hears of a wait that closes a cycle.
+// A client whose wait is old searches rarely, but other clients notify it of a cycle that a new wait closes.
 func toldLate(t *testing.T, w *world) {
 	g := newTangle(t, w, 3)
 	g.holdEach(0, 1, 2)
@@ -320,7 +322,7 @@ func toldOfOneClient(t *testing.T, w *world) {
 	eventually(t, patience, calmly(false, func() bool { return j.told(t) == 2 }))
 }
 
-// What is lost of the graph is written again.
+// A wait whose record was deleted from Redis is written again, and found.
 func toldAfterLoss(t *testing.T, w *world) {
 	g := newTangle(t, w, 2)
 	g.holdEach(0, 1)
@@ -333,7 +335,7 @@ func toldAfterLoss(t *testing.T, w *world) {
 	g.allTold(0, 1)
 }
 
-// Of the waits that ask for it, the one whose lease was granted last fails, and all others go on.
+// Of the waits with WithDeadlockBreaking, the one that carries the youngest lease fails. All others go on.
 func brokenLast(t *testing.T, w *world) {
 	const n, victim = 3, 0
 	g := newTangle(t, w, n)
@@ -375,7 +377,8 @@ func brokenLast(t *testing.T, w *world) {
 	}
 }
 
-// The names that a Multi has got so far are held, though no ctx carries them. It fails as a whole, and has released them by then.
+// A Multi that waits holds the names it has so far, though no ctx carries them. When it is the victim, Lock fails and
+// has released these names.
 func brokenMulti(t *testing.T, w *world) {
 	g := newTangle(t, w, 2)
 	g.holds(1, g.jobs[1].Mutex("b"))

@@ -44,7 +44,7 @@ type kindOfLock struct {
 	// member is what stands for an owner in Redis; nil: its name.
 	member func(owner string) string
 
-	// ending is what the names of its owners end in, and theirs what those do whom hold makes.
+	// ending is the suffix of this kind's owners in Redis, and theirs that of the owners that hold makes.
 	ending, theirs string
 
 	silent bool // nobody is told who holds it
@@ -53,7 +53,8 @@ type kindOfLock struct {
 	but    map[string]string
 }
 
-// why says why a behaviour of Mutex isn't the kind's, "" if it is. A key of but that ends in a slash is for all that starts with it.
+// why returns why the kind doesn't have a behaviour of the suite, "" if it has it. A key of but that ends in a slash is
+// for all behaviours that start with it.
 func (k kindOfLock) why(behaviour string) string {
 	if why := k.but[behaviour]; why != "" {
 		return why
@@ -136,8 +137,8 @@ var allKinds = []kindOfLock{
 	},
 }
 
-// pairs are locks of two names, of which the one that a rival holds is the second: whoever waits for it holds the first. It is beside allKinds, as all of
-// its keys have to be in one slot for some of them.
+// pairs is a Multi of two names. A rival holds the second one, so a waiter of this kind holds the first while it waits.
+// pairs isn't in allKinds, because some behaviours need all of its keys in one slot.
 var pairs = kindOfLock{
 	name: "multi of two",
 	make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
@@ -274,7 +275,7 @@ func permitMember(owner string) string {
 	return string(binary.BigEndian.AppendUint64(head, n))
 }
 
-// oneOf is a Multi of one name. Who holds that is seen, and ended, by its Mutex.
+// oneOf is a Multi together with a Mutex of one of its names. Inspect and ForceUnlock are the Mutex's.
 type oneOf struct {
 	*lock.Multi
 	mutex *lock.Mutex

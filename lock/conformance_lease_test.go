@@ -152,7 +152,7 @@ func heartbeatKeeps(t *testing.T, w *world) {
 	cutOff(t, w, c, l, lock.ReasonHeartbeat)
 }
 
-// The way from "held too long" to the lock: one warning per lease, whoever looks at it again.
+// holdWarning checks that WithHoldWarning logs once per lease, with the lock, the owner, the token and the trace.
 func holdWarning(t *testing.T, w *world) {
 	s := newScope(t)
 	ctx, span := s.tracer.Tracer("the program").Start(t.Context(), "request")

@@ -81,10 +81,12 @@ func unleasedAddPermits(t *testing.T, w *world) {
 	permitsLeft(t, s, 0)
 }
 
-// slow has a net so wide that who is woken within half of it was woken by a message: ten seconds.
+// slow makes waiters ask again by themselves only after ten seconds. A waiter that gets in within half of that was
+// woken by a message.
 var slow = lock.WithLease(far)
 
-// wokenSince fails the test if it was the net. Only in fake time that can be told.
+// wokenSince fails the test if a waiter with slow wasn't woken by a message, going by the time since start. It only
+// checks that in fake time.
 func (w *world) wokenSince(start time.Time) {
 	w.t.Helper()
 	if took := time.Since(start); w.fake && took > 5*time.Second {
@@ -120,7 +122,7 @@ func unleasedWaitEnds(t *testing.T, w *world) {
 	}
 }
 
-// waitEnds is how a wait ends that is for nothing.
+// waitEnds checks the error of a wait in vain: if WithWait is over, and if ctx ends.
 func waitEnds(t *testing.T, c *lock.Client, says string, wait func(ctx context.Context, opts ...lock.LockOption) error) {
 	t.Helper()
 	start := time.Now()

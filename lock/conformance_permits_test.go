@@ -69,7 +69,8 @@ func permitsEnsuredWake(t *testing.T, w *world) {
 	mustHave(t, other, 3, 3)
 }
 
-// A semaphore that Redis lost is as it was, and who waits for it is woken. Leases that were lost with it are not given back.
+// After FLUSHALL, EnsurePermits restores the total and wakes the waiters. The release of a lease from before returns
+// ErrLost and adds no permit.
 func permitsEnsuredAfterAFlush(t *testing.T, w *world) {
 	c, other := w.client(slow), w.client(slow).Semaphore("a")
 	must(t, "EnsurePermits", other.EnsurePermits(t.Context(), 2))

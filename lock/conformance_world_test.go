@@ -103,8 +103,8 @@ func (w *world) client(opts ...lock.Option) *lock.Client {
 	return clients[0]
 }
 
-// takeFreed takes a lock whose holder has released it, after others had asked for it in vain. Of a Quorum a slow node may still have what it
-// granted one of them too late, for a moment.
+// takeFreed takes a lock that its holder has released. At a node of a Quorum, an earlier call that failed may have been
+// granted the lock too late, and still hold it for a moment: then takeFreed tries again.
 func (w *world) takeFreed(take func(context.Context) (*lock.Lease, error)) (l *lock.Lease) {
 	w.t.Helper()
 	var err error
@@ -126,7 +126,7 @@ func (w *world) hold(name, owner, count string, lease time.Duration) {
 	w.holdAs(name, w.owner(owner), count, lease)
 }
 
-// holdAs is hold for an owner as Redis has it.
+// holdAs is hold for an owner with the kind's suffix (see owner).
 func (w *world) holdAs(name, owner, count string, lease time.Duration) {
 	if w.kind.hold != nil {
 		w.kind.hold(w.raw, w.key(name), owner, count, lease)
@@ -143,10 +143,10 @@ func (w *world) title(name string) string {
 	return strconv.Quote(name)
 }
 
-// owner is who a holder is in Redis that hold was given.
+// owner returns the owner that hold writes to Redis for a name.
 func (w *world) owner(name string) string { return name + w.kind.theirs }
 
-// shown is what others are told of who holds a lock.
+// shown returns the owner as a HeldError names it: "" if the kind tells nobody.
 func (w *world) shown(owner string) string {
 	if w.kind.silent {
 		return ""
@@ -154,7 +154,8 @@ func (w *world) shown(owner string) string {
 	return owner
 }
 
-// tells reports whether somebody was told rightly who has a lease. At the nodes of a quorum its owners have different names.
+// tells reports whether owner is what others should be told of the holder of l. At the nodes of a quorum a lease has
+// different owners, so any name will do.
 func (w *world) tells(owner string, l *lock.Lease) bool {
 	if w.kind.quorum {
 		return owner != ""
@@ -203,7 +204,7 @@ func (w *world) lose(name string) {
 	w.raw.del(w.key(name))
 }
 
-// rest are the keys that who took nothing must not have left.
+// rest returns the keys that must be gone if nobody holds or awaits a lock.
 func (w *world) rest() []string {
 	keys := w.raw.keys()
 	if w.kind.keeps != nil {
@@ -284,10 +285,11 @@ func (r redisRaw) keys() []string {
 	return keys
 }
 
-// severalRaw is raw for the nodes of a quorum: it does to all what it is told, and says what the majority has.
+// severalRaw is raw for the nodes of a quorum. It makes a change at all of them. What it returns is said at each
+// method.
 type severalRaw []raw
 
-// raw is it, or the only one.
+// raw returns s, or its only element.
 func (s severalRaw) raw() raw {
 	if len(s) == 1 {
 		return s[0]
@@ -325,7 +327,7 @@ func (s severalRaw) hgetall(key string) map[string]string {
 	return all
 }
 
-// pttl is the longest of the majority's that is shortest.
+// pttl returns the median of the nodes' PTTLs: a majority has this one or a longer one.
 func (s severalRaw) pttl(key string) int64 {
 	var each []int64
 	s.each(func(r raw) { each = append(each, r.pttl(key)) })

@@ -19,7 +19,7 @@ const DefaultContentionRate = 10
 // random number, and 0.2 µs if it waits. A client keeps at most 2,000 stacks and 100 names.
 //
 // By default one wait of 10 is recorded on average, or fewer in a client with more than 10,000 acquires a second. To
-// see a rare event, set a smaller rate; in such a client only 1 helps.
+// see a rare event, set a smaller rate; with more than 10,000 acquires a second, only 1 helps.
 func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
@@ -132,7 +132,7 @@ func (r *record) profile() {
 	}
 	var names []string
 	for _, m := range r.cl.all() {
-		if !r.cl.nodes || len(names) == 0 {
+		if !r.cl.isQuorum || len(names) == 0 {
 			names = append(names, m.g.lock.name)
 		}
 	}

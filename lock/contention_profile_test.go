@@ -82,7 +82,8 @@ func waiterFor(ctx context.Context, l lock.Locker) error {
 	return lease.Release(ctx)
 }
 
-// contended has the lock held for a second, and then for as long again as somebody waits for it.
+// contended takes held by the method by. A second later it waits for awaited and calls meanwhile. After wait it
+// releases held.
 func contended(t *testing.T, held, awaited lock.Locker, by string, wait time.Duration, meanwhile func()) {
 	t.Helper()
 	until, done := make(chan struct{}), make(chan error)
@@ -100,10 +101,10 @@ func contended(t *testing.T, held, awaited lock.Locker, by string, wait time.Dur
 	synctest.Wait()
 }
 
-// near is a time that was to be 2 s.
+// near reports whether d is about 2 s.
 func near(d time.Duration) bool { return (d - 2*time.Second).Abs() < 100*time.Millisecond }
 
-// Of all kinds, by whatever method, what is recorded is the line of the program, once.
+// Whatever the kind and the method, the profile records an acquire once, under the program's line that made the call.
 func TestContentionProfileNamesTheCaller(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(t *testing.T, c *lock.Client) lock.Locker{
@@ -155,7 +156,7 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 	}
 }
 
-// What waits now is counted down however the wait ends.
+// The number of waits that go on now goes down however a wait fails.
 func TestContentionProfileForgetsWaitsThatFail(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(ctx context.Context, c *lock.Client, cancel func()) error{
@@ -262,7 +263,7 @@ func TestContentionProfileOfAQuorum(t *testing.T) {
 	})
 }
 
-// A release finds that another process waits, which nobody here does.
+// A hold for which only another process waits counts as one that made others wait: the release finds out.
 func TestContentionProfileKnowsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{300 * time.Millisecond, 3 * time.Second} { // the latter is told, not granted

@@ -10,8 +10,8 @@ import (
 // controlPrefix begins the name of a client's control channel, after the key prefix. See controller for the messages.
 const controlPrefix = "lockdog:control:"
 
-// watchControl listens on the client's control channel where a ForceUnlock of the lock with that key is heard: at the
-// key's server or, in a Cluster whose nodes pass messages on, at any node.
+// watchControl listens on the client's control channel, at a server where the message of a ForceUnlock of that key
+// arrives: the key's server or, in a Cluster whose nodes pass messages on, any node.
 func (c *Client) watchControl(key string) {
 	at := c.backend.Control(key)
 	if _, ok := c.controls.Load(at); ok {
@@ -22,8 +22,8 @@ func (c *Client) watchControl(key string) {
 	}
 }
 
-// watchElsewhere is called when the Cluster's node on which the client listened on its control channel is gone. It
-// calls watchControl for all locks that are held, so that the client listens elsewhere.
+// watchElsewhere is called when a node of a Cluster is gone and the client listened on its control channel there. It
+// calls watchControl for all held locks, so that the client listens at another node.
 func (c *Client) watchElsewhere(gone backend.Endpoint) {
 	c.controls.Delete(gone)
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })

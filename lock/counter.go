@@ -13,7 +13,7 @@ import (
 
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
-// count reads the number from Redis. The argument what selects the permits that are added to it.
+// count reads the number from Redis. The argument what says which permits are added to that number.
 func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
 		reply, err := lk.c.ops.simple(ctx, telemetry.OpInspect, func(r *script.Request) {

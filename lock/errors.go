@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The errors to check for with errors.Is. Those with details have types of their own.
+// The errors to check for with errors.Is. For some there is also a type with details, such as *HeldError for ErrHeld.
 var (
 	// ErrHeld: the lock is held, another waiter is next, no permit is left, or the latch is closed. See HeldError.
 	ErrHeld     = errors.New("lockdog: lock is held")
@@ -65,8 +65,8 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
-// errReentry is the error of a call whose ctx carries a lease of the lock, which the call must not join or, of a
-// Quorum's lock, can join at too few nodes only.
+// errReentry is the error of a call whose ctx carries a lease of the same lock, if the call must not join that lease
+// (see mayJoin), or if it can join the lease of a Quorum's lock only at too few nodes.
 var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)
 
 // errUpgrade is the error of a reader that asks for the write lock. The reader would wait for itself.

@@ -35,8 +35,8 @@ func init() {
 	add(script.WaitsWrite, script.WaitsEnlist, script.WaitsRead, script.WaitsNotify, script.Holders)
 }
 
-// Asleep reports whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so
-// asks Redis for nothing more until it is woken.
+// Asleep reports whether n calls wait in the client's queues and are idle: their subscriptions are up, no queue is
+// asking Redis, and none has a reason to ask before it is woken.
 func Asleep(c *Client, n int) bool {
 	c.waits.mu.Lock()
 	defer c.waits.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// A turn that was waited for takes six commands, whoever waits: what docs/KINDS.md says of its price.
+// A turn of a FairMutex that was waited for costs six commands, as docs/KINDS.md says, also if several clients wait.
 func TestFairTurnCostsSixCommands(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

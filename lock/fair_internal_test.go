@@ -14,7 +14,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// fairDesk is one fair lock in a real Redis. The test calls our scripts and plays Redisson's part.
+// fairDesk is one fair lock in a fake Redis. The test calls our scripts, and does itself what Redisson's scripts do.
 type fairDesk struct {
 	*desk
 	keys []string // of the scripts
@@ -52,13 +52,13 @@ func atFairDesks(t *testing.T, tests map[string]func(d *fairDesk)) {
 	}
 }
 
-// asks is a question of a waiter of ours.
+// asks runs fair_acquire.lua for a waiter of ours.
 func (d *fairDesk) asks(owner string) []any {
 	d.t.Helper()
 	return d.eval(script.FairAcquire.Source, d.keys, []any{owner, fairKeep.Milliseconds(), 0, "", fairKeep.Milliseconds(), script.Channel(d.key), "publish"})
 }
 
-// waits is a question that is answered no.
+// waits is an asks that must be refused.
 func (d *fairDesk) waits(owner string) {
 	d.t.Helper()
 	if got := d.asks(owner); got[0] != int64(0) {
@@ -137,8 +137,8 @@ func (d *fairDesk) deadline(owner string, want time.Duration) {
 	}
 }
 
-// Each grant to a waiter of Redisson's brings all deadlines forward by 300 s. A waiter of ours needs so much more for each of those before it,
-// whoever of ours has died in the meantime.
+// Redisson brings all deadlines forward by 300 s at each grant to one of its waiters. So the deadline of a waiter of
+// ours is 300 s later for each waiter of Redisson's before it, also if waiters of ours have died meanwhile.
 func TestFairCountsRedissonsWaiters(t *testing.T) {
 	t.Parallel()
 	atFairDesks(t, map[string]func(d *fairDesk){

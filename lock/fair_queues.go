@@ -6,8 +6,8 @@ import (
 )
 
 // fairQueues are the queues of this client's FairMutex waiters, by the lock's key, the oldest first. Each queue has one
-// waiter. A release or a loss of any kind of lock in this client, and its ForceUnlock, look up the first queue of the
-// lock's key here, unless the lock was handed over. waitQueues.mu guards everything except n.
+// waiter. When this client releases, loses or force-unlocks a lock of any kind, it looks up the first queue of the
+// lock's key here, unless the release handed the lock over. waitQueues.mu guards everything except n.
 type fairQueues struct {
 	byKey map[string]*list.List // of *waitQueue
 	n     atomic.Int64          // the number of queues. Mostly it is 0: then wakeUnsubscribedFair doesn't lock mu

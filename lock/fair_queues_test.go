@@ -10,7 +10,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// A release in the same process wakes the waiter of every kind although Redis can't tell it; otherwise it would ask twice a second.
+// A release wakes a waiter of the same process at once, of every kind, although Redis refuses the client's
+// subscriptions. Such a waiter would otherwise only poll twice a second.
 func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
 	t.Parallel()
 	for _, holder := range alikes {

@@ -147,7 +147,7 @@ func TestFairGivingUpLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// A waiter that is told, and gives up instead of taking the lock, wakes the one behind it.
+// A first waiter that gives up although the lock is free wakes the one behind it.
 func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

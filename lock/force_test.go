@@ -90,8 +90,9 @@ func TestForceUnlockIsAudited(t *testing.T) {
 	})
 }
 
-// A message on the control channel is believed in nothing but whose doing a loss was: where the lock is held yet, the holder goes on. The owner
-// alone, as an operator or an older client says it, has the holder look; older holders are told so, too.
+// A message on the control channel doesn't end a lease: its holder renews the lease at once, and goes on if the lock is
+// still held. The message is only believed about who forced a loss. One that names the owner alone, as operators and
+// older clients send it, has the same effect.
 func TestControlMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -379,8 +379,8 @@ func TestPermitsStayInRange(t *testing.T) {
 	})
 }
 
-// The holder of a lock whose key holds something else by now is told so by its release, and so is the heir. That something stays. (Renewals:
-// behaviour bad input/a key of another type.)
+// If a lock's key holds something else by now, Release returns ErrInvalid, and so does the Lock to which it would hand
+// the lock over. The key isn't changed. (Renewals: behaviour bad input/a key of another type.)
 func TestReleaseOfWhatIsNoLockAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// gate counts what runs in the client: its calls, except Lease.Release, or its reports. After shut, enter reports
-// false, and a call must not run. Two calls run even then, uncounted: UnleasedSemaphore.Release and Latch.CountDown.
+// gate counts what runs in the client: its calls, except Lease.Release, or its reports. After shut, enter returns
+// false, and the call must not run. Exceptions, which then run uncounted: UnleasedSemaphore.Release, Latch.CountDown
+// and reports.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once

@@ -17,7 +17,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A Multi that was granted a name by message is trusted for less than its lease until its first renewal, and isn't near its end for that.
+// A lease that was granted by a message is trusted for a short time until its first renewal. The gauge of the worst
+// utilization doesn't take it for a lease near its end.
 func TestGrantByMessageUsesNoMarginUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,8 +104,9 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 	}
 }
 
-// While Redis fails, calls fail with an error, however they end: an alert tells that apart from a lock that is held for long. A call of
-// less than 100 ms can't know.
+// While Redis fails, calls have the outcome error, also if their deadline ends them: so an alert can tell this from a
+// lock that is held for long. Exceptions are calls that end within 100 ms, and callers that cancel while Redis is
+// silent.
 func TestOutcomeSaysThatRedisFailed(t *testing.T) {
 	t.Parallel()
 	const calls = 6 // one more than an alert wants

@@ -25,7 +25,8 @@ import (
 // before the state changes: once lose has set extras.err, endErr returns it, and finish accepts no other end. A grant
 // that is canceled, or is being released, may still be lost.
 //
-// What ends contexts is apart from what reports it, which calls the program's code and may block:
+// The functions that end contexts are separate from those that report the end: a report calls the program's code, and
+// may block.
 //
 //	with mu held             reports, without mu
 //	cancel                   the function that it returns
@@ -60,7 +61,8 @@ const (
 	grantEnded
 )
 
-// startGrant returns the grant of a claim that Redis has granted, and gives it to the watchdog. nil: the client closes.
+// startGrant returns the grant of a claim that Redis has granted, and gives it to the watchdog. It returns nil if the
+// client is closing.
 func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
 	if lk.c.isClosing() {
 		return nil
@@ -231,8 +233,8 @@ func (g *grant) keepUntil() time.Time {
 func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 
 // finishRelease ends the grant with the outcome of its release.
-func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
-	if f.OthersWait || f.GrantedRemotely {
+func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err error) error {
+	if reply.OthersWait || reply.GrantedRemotely {
 		g.noteOthersWait()
 	}
 	g.client().waits.abandonEntry(g.claim)
@@ -244,9 +246,9 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased)
 		return g.lock.wrap("release", err)
-	case f.Outcome.NotOurs():
+	case reply.Outcome.NotOurs():
 		cause := CauseMissing
-		if f.Outcome == script.Taken {
+		if reply.Outcome == script.Taken {
 			cause = CauseTaken
 		}
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
@@ -254,7 +256,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		g.reportLoss()
 		return g.whyEnded()
 	default:
-		rel.End(telemetry.ReleaseReleased, f.unconfirmed, nil)
+		rel.End(telemetry.ReleaseReleased, reply.unconfirmed, nil)
 		g.finish(ErrReleased)
 		return nil
 	}
@@ -264,14 +266,14 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 func (g *grant) Target() renewal.Target {
 	return renewal.Target{
 		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
-		TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.ttlArg,
+		Expiry: g.lock.cfg.ttl(), ExpiryArg: g.lock.cfg.ttlArg,
 	}
 }
 
 // Telemetry implements renewal.Holder.
 func (g *grant) Telemetry() *telemetry.Hold { return &g.hold }
 
-// NodeChanged implements renewal.Holder. ForceUnlock publishes at the node where the lock lives.
+// NodeChanged implements renewal.Holder. It listens where ForceUnlock publishes: at the node where the lock lives.
 func (g *grant) NodeChanged() { g.client().watchControl(g.lock.key) }
 
 // Renewal implements watchdog.Holder.
@@ -283,12 +285,9 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	if g.extras != nil || r.Result.Err != nil {
 		g.ensureExtra().failures.note(r.Result.Err)
 	}
-	if e := g.extraCopy(); r.Result.Outcome == watchdog.Renewed && e.forced != nil && r.Batch.Sent.After(e.forcedAt) {
-		g.extras.forced = nil // the lock was still ours after that message
-	}
 	g.mu.Unlock()
 	g.client().renewer.Report(g, r)
 }
 
-// errJoinedLast is why a grant is canceled by the release of a handle: all handles that are left were canceled before.
+// errJoinedLast is the reason if the release of a handle cancels the grant: all remaining handles were canceled before.
 var errJoinedLast = errors.New("every ctx that the lease follows has ended")

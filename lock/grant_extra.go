@@ -15,7 +15,7 @@ type grantExtra struct {
 	beat     time.Duration  // when the last heartbeat was, counted from the grant
 	warned   bool           // the warning of WithHoldWarning was due, and isn't due again
 
-	forced   error     // see noteForced; nil: no message of a ForceUnlock, or the lock was renewed since
+	forced   error     // see noteForced; nil: no message of a ForceUnlock
 	forcedAt time.Time // when that message came
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
@@ -50,8 +50,8 @@ func (g *grant) ensureExtra() *grantExtra {
 	return g.extras
 }
 
-// endErr returns how the grant has ended, nil while it lives. A loss shows here before grantEnded does. mu must be
-// held.
+// endErr returns how the grant has ended, nil while it lives. It returns a loss even before state is grantEnded. mu
+// must be held.
 func (g *grant) endErr() error {
 	if err := g.extraCopy().err; err != nil {
 		return err

@@ -135,8 +135,8 @@ func (lk *lock) parentOf(ctx context.Context) context.Context {
 	return asComparable(lc)
 }
 
-// asComparable returns ctx as a value for ==. A context of the program may have functions or slices in it, on which ==
-// panics. Most contexts are pointers, for which Value.Comparable would take an allocation.
+// asComparable returns ctx, wrapped in a pointer if == could panic on it: a context of the program may contain
+// functions or slices. Most contexts are pointers, for which Value.Comparable would take an allocation.
 func asComparable(ctx context.Context) context.Context {
 	if reflect.TypeOf(ctx).Kind() == reflect.Pointer || reflect.ValueOf(ctx).Comparable() {
 		return ctx

@@ -36,8 +36,8 @@ func (g *grant) Alarm(now time.Time) (next time.Time, tell func()) {
 	return g.nextAlarm(held), report
 }
 
-// warn logs the warning of WithHoldWarning. If the grant's first handle is a member of a composite that was acquired,
-// warn leaves that to the composite, which logs once.
+// warn logs the warning of WithHoldWarning. If the grant's first handle is a member of an acquired composite, the
+// composite logs the warning instead, once for all members.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
 	cl := g.first.composite

@@ -99,6 +99,6 @@ func (g *grant) loseIfExpired() {
 		return
 	}
 	if loss := g.wd.Loss(); loss != nil {
-		g.Lost(*loss) // the watchdog may not have called it yet. It makes the report that Lost returns
+		g.Lost(*loss) // the watchdog may not have called Lost yet. It also calls what Lost returns
 	}
 }

@@ -21,8 +21,8 @@ import (
 
 // Promise 2: trust is local and ends early.
 
-// believe asks the lease's context again and again until it has ended. It is never live past the deadline, as the clock
-// says and not some timer. It says how it ended.
+// believe asks for the Err of the lease's Context until it has ended. late is how long after the deadline it was still
+// live, which must be 0: it goes by the clock, not by a timer. cause is the Context's cause.
 func believe(l *lock.Lease) (late time.Duration, cause error) {
 	ctx := l.Context()
 	for {
@@ -208,7 +208,8 @@ func (h slowLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Close waits for what is reported of a Multi as a whole, as of any lease; and a log that panics is survived there, too.
+// Close waits until the loss of a Multi as a whole is reported, as it does for any lease. It returns also if the logger
+// panics.
 func TestCloseWaitsForTheReportsOfAMulti(t *testing.T) {
 	t.Parallel()
 	for _, panics := range []string{"", telemetry.LogLost.Message} {

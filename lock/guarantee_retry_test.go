@@ -56,11 +56,12 @@ func (f *fault) released(t *testing.T) float64 {
 // tries is how many requests of one script about a lock were on the wire.
 func (f *fault) tries(script, about string) int { return f.wire.heard(script, about) }
 
-// departures are the ways in which a caller leaves whose call is on the wire: a quick server's answer it waits for itself, until go-redis does no more; a
-// slow one's it leaves to others, at once.
+// departures maps the ways in which a caller leaves its call that is on the wire to the server's delay. The call to a
+// quick server is sent by its caller, which has to wait until go-redis returns. The call to a slow server is sent by a
+// worker, so the caller leaves at once.
 var departures = map[string]time.Duration{"of a quick server": 0, "of a slow server": 10 * time.Millisecond}
 
-// away has the server answer later from now on, which the client learns.
+// away delays the server's answers by d from now on, and lets the client measure that.
 func (f *fault) away(t *testing.T, d time.Duration) {
 	t.Helper()
 	f.wire.set(redistest.When(redistest.Down, redistest.Delay(d)))
@@ -253,8 +254,8 @@ func TestHandOverThatOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// An acquire that the network delays past its own release must not resurrect the lock: not either where an earlier request was long on its
-// way, which makes the server's clock look ahead.
+// An acquire that the network delays past its own release must not take the lock again, also if an earlier request was
+// slow, so that the client believes the server's clock to be ahead.
 func TestLateAcquireChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, delay := range map[string]time.Duration{"": 0, "after a slow request": answerTime - 50*time.Millisecond} {
@@ -282,7 +283,8 @@ func TestLateAcquireChangesNothing(t *testing.T) {
 	}
 }
 
-// Before a client knows the server's clock such a ghost lasts one lease at most.
+// If a client doesn't know the server's clock yet, an acquire that arrives after its own release takes the lock for one
+// lease at most.
 func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -418,7 +420,8 @@ func lostAnswers(t *testing.T, k kindOfLock, acquire, release string, verdict re
 	free(t, l)
 }
 
-// The request of a hand-over is late: the waiter that would have had the lock has it by asking, and once.
+// If the request of a hand-over is late, or its answer is lost, the waiter gets the lock all the same, with one entry
+// in Redis.
 func TestLostHandOver(t *testing.T) {
 	t.Parallel()
 	for name, rule := range map[string]func(f *fault) redistest.Rule{
@@ -522,7 +525,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	})
 }
 
-// Who leaves the line while it asks, called by a release, takes the call along: the next in line must ask too, and not
+// If the waiter that a release has woken leaves while it asks, the next in line must ask instead. Otherwise it would
 // sleep until the end of the lease that was released.
 func TestWakeUpOfALeavingWaiterIsPassedOn(t *testing.T) {
 	t.Parallel()

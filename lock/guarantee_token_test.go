@@ -15,8 +15,9 @@ import (
 
 // Promise 6: tokens always. Promise 7: wire-compatible with Redisson.
 
-// A hand-over draws from the same counter as a grant, which may be ahead of the clock: after a failover to a server whose clock is behind. (For
-// grants: tokens/a server clock that is behind, in the conformance suite.)
+// A hand-over draws its token from the same counter as a grant, so tokens rise also if the counter is ahead of the
+// clock, as after a failover to a server whose clock is behind. (For grants: tokens/a server clock that is behind, in
+// the conformance suite.)
 func TestTokensRiseThoughTheClockDoesNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

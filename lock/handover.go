@@ -35,39 +35,39 @@ func (ws *waitQueues) handOverOrRelease(
 	ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time,
 ) (releaseReply, error) {
 	if until := g.keepUntil(); isAhead(until) {
-		f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
+		reply, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
 		ws.wake(g.lock.key) // the waiters ask again, and learn how long it stays taken
-		return f, err
+		return reply, err
 	}
 	next, q, entries, tellHead := ws.beginHandOver(g.lock)
 	policy := script.PassOnAnnounced
-	if q != nil {
+	if q != nil { // if the chosen client doesn't ask, this client does: see scheduleFallback
 		policy = script.PassOnSilently
 	}
 	if entries.TakeOut == "" {
 		entries.TakeOut = g.claim.WaitEntry()
 	}
-	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
+	reply, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
 		releaseParams{passOn: policy, entries: entries, next: next})
 	switch {
-	case next != nil && err == nil && f.Outcome == script.HandedOver:
-		next.succeeded(g, f)
-		return f, nil
+	case next != nil && err == nil && reply.Outcome == script.HandedOver:
+		next.succeeded(g, reply)
+		return reply, nil
 	case next != nil:
-		next.notTaken(tellHead || err != nil || f.Outcome != script.Done)
+		next.notTaken(tellHead || err != nil || reply.Outcome != script.Done)
 		ws.wakeUnsubscribedFair(g.lock.key)
 	case tellHead:
 		ws.wake(g.lock.key)
 	default:
 		ws.wakeUnsubscribedFair(g.lock.key)
 	}
-	ws.scheduleFallback(q, g.claim, f.GrantedRemotely)
-	return f, err
+	ws.scheduleFallback(q, g.claim, reply.GrantedRemotely)
+	return reply, err
 }
 
 // beginHandOver begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
-// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether the head
-// must be told of the release here, because its queue's subscription isn't up.
+// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether this client
+// must wake the head after the release, because the queue's subscription isn't up.
 func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -95,7 +95,7 @@ func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, ent
 }
 
 // failed is called if the try to hand the lock over has failed. until is the time up to which the hand-over may still
-// happen; zero: it can't. If the release is tried again, that is without a hand-over.
+// happen; zero: it can't. A further try of the release doesn't hand over.
 func (h *handOver) failed(until time.Time) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
@@ -124,11 +124,11 @@ func (h *handOver) notTaken(tell bool) {
 
 // succeeded is called when the lock of a grant was handed over. The waiter leaves its queue, and has the lock. If it
 // gave up during the release, the cleanup gives the lock back.
-func (h *handOver) succeeded(g *grant, f releaseReply) {
+func (h *handOver) succeeded(g *grant, reply releaseReply) {
 	w, q, ws := h.w, h.q, h.q.ws
 	ws.mu.Lock()
 	w.won, w.handedBy = &acquireReply{
-		AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent,
+		AcquireReply: script.AcquireReply{Granted: true, Token: reply.Token}, sent: reply.sent,
 	}, g.claim
 	after := func() {}
 	left := w.q == nil // it gave up during the release
@@ -138,7 +138,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 		after = ws.leave(w)
 		w.wake()
 	}
-	q.member.HandedOver(h.claim, f.OthersWait)
+	q.member.HandedOver(h.claim, reply.OthersWait)
 	if q.handoffs++; q.handoffs == 1 {
 		q.handoffsSince = time.Now()
 	}

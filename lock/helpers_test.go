@@ -13,7 +13,7 @@ import (
 // patience is how long a test waits for what must happen soon. Nothing is measured by it.
 const patience = 15 * time.Second
 
-// stretched is so long in a bubble. Elsewhere it is longer: this process or another may hardly be let run.
+// stretched returns d in a bubble and 10 * d elsewhere, because a busy machine may hardly run this process.
 func stretched(d time.Duration) time.Duration {
 	if time.Now().UTC().Year() == 2000 { // when bubbles begin
 		return d
@@ -102,7 +102,8 @@ func try(t *testing.T, m lock.Locker) *lock.Lease {
 	return l
 }
 
-// answered is what TryLock comes to once the nodes of a Quorum have answered: a busy machine may not have a tenth of a lease for each.
+// answered repeats TryLock if nodes of a Quorum didn't answer in their time, a tenth of the lease: a busy machine may
+// be slower.
 func answered(ctx context.Context, m lock.Locker) (l *lock.Lease, err error) {
 	for range 4 {
 		if l, err = m.TryLock(ctx); err == nil || !strings.Contains(err.Error(), "no answer in the time that a node has") {
@@ -118,7 +119,8 @@ func renewedPast(t *testing.T, l *lock.Lease, end time.Time) {
 	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(end) })
 }
 
-// outwaited is the error of a wait that is over after d, or later: who wasn't answered by then can't be told that the lock is held.
+// outwaited calls wait with d, and then with longer and longer times, until its error matches ErrHeld: a wait that ends
+// before Redis has answered returns another error.
 func outwaited(d time.Duration, wait func(d time.Duration) error) error {
 	for {
 		err := wait(d)
@@ -167,7 +169,8 @@ func waiting(t *testing.T, c *lock.Client, n int) {
 	})
 }
 
-// asleep waits until n calls of Lock stand there and have nothing left to ask: what a test counts is what comes after.
+// asleep waits until n calls of Lock stand in a client's lines and send nothing more by themselves, so that a test can
+// count what is sent afterwards.
 func asleep(t *testing.T, c *lock.Client, n int) {
 	t.Helper()
 	eventually(t, patience, func() bool { return lock.Asleep(c, n) })

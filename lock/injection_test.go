@@ -95,7 +95,8 @@ func named(e ast.Expr) string {
 	return ""
 }
 
-// mustPublishBy checks that a backend's Traits, whose command the scripts call, are those that we know.
+// mustPublishBy checks that the commands in a backend.Traits literal, which the scripts call, are literals that we
+// know.
 func mustPublishBy(t *testing.T, path string, n *ast.CompositeLit) {
 	t.Helper()
 	for _, e := range n.Elts {
@@ -128,8 +129,8 @@ func sources(t *testing.T) (paths []string) {
 	return paths
 }
 
-// TestScriptsCallLiterals: so it is inside the scripts, but for the name of PUBLISH, which is SPUBLISH in a cluster. And none
-// runs text as Lua.
+// TestScriptsCallLiterals checks that the scripts, too, call commands by literal names only, except PUBLISH, which is
+// SPUBLISH in a cluster. No script runs text as Lua.
 func TestScriptsCallLiterals(t *testing.T) {
 	t.Parallel()
 	call := regexp.MustCompile(`redis\.p?call\(\s*([^,)]*)`)

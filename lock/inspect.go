@@ -75,8 +75,8 @@ func callerOf() string {
 // ownPackage begins the names of this package's functions.
 const ownPackage = "github.com/lockdog/lockdog/lock."
 
-// inspectEach inspects all locks at the same time. It returns the holders by nameOf, and one error per lock; nil: it
-// was inspected. A lock with an error isn't in the map.
+// inspectEach inspects all locks at the same time. It returns the holders, with the results of nameOf as keys, and one
+// error per lock; nil: it was inspected. A lock with an error isn't in the map.
 func inspectEach(ctx context.Context, locks []lock, nameOf func(*lock) string) (map[string]Holder, []error) {
 	holders, errs := make([]Holder, len(locks)), make([]error, len(locks))
 	eachAtOnce(locks, func(i int) { holders[i], errs[i] = locks[i].inspect(ctx) })

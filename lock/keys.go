@@ -50,8 +50,9 @@ func checkReserved(what, s string) error {
 	return nil
 }
 
-// checkBraces rejects text with braces but no hash tag. A channel gets braces around the name only if the name has
-// none. So in a cluster the lock and its channel would be in different slots. Braces after the tag change nothing.
+// checkBraces rejects text with braces but no hash tag. In a cluster, such a lock and its channel would be in different
+// slots: a name with a '{' gets no braces in its channel, and after a lone '}' the rest of the name isn't part of the
+// channel's tag. Braces after the tag change nothing.
 func checkBraces(what, s string) error {
 	if !strings.ContainsAny(s, "{}") {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Semaphore: their key ends as names
-// do that programs have, and holds what no kind of lock writes over.
+// keysBeside returns all keys that a lock of any kind may have in Redis beside its own, except the one with the leases
+// of a Semaphore. Programs have names that end like that key, and no other kind of lock overwrites what it holds.
 func keysBeside(c *Client, name string) []string {
 	const owner = "app/1:1baf5f32b89d56cd-3"
 	var keys []string

@@ -31,7 +31,7 @@ var latchKind = &kind{
 // defaults, they are ignored, but the ttl of WithFixedLease counts like that of WithLease. A waiter that isn't woken
 // asks again about every third of WithLease's ttl, 10 s at most. If Redis doesn't answer, or refuses for a while,
 // TrySetCount and CountDown are repeated for that ttl, 30 s at most; then they fail. As with an UnleasedSemaphore,
-// receipts prevent that anything is counted twice.
+// receipts make sure that nothing is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a
 // channel in another slot. Such a name is refused with an error that matches ErrInvalid.

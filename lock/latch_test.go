@@ -42,7 +42,7 @@ func (d *desk) gateChannel() string {
 	return "redisson_countdownlatch__channel__{" + d.key("gate") + "}"
 }
 
-// What Redis has of a latch, and hears. (When it opens, and for whom: the conformance suite.)
+// TestLatch checks the key and the messages of a latch. (When it opens, and for whom: the conformance suite.)
 func TestLatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestLatchOfMany(t *testing.T) {
 	})
 }
 
-// The answer that a latch is open is for those who stood in line when it was asked for. Somebody who came later may have closed the
-// latch before, as those do who use one latch for barrier after barrier.
+// The answer that a latch is open is only for waiters that stood in line when Redis was asked. Before a later Wait was
+// called, the latch may have been closed again, as it is where one latch is used for barrier after barrier.
 func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

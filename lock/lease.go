@@ -70,9 +70,9 @@ func (l *Lease) Name() string { return l.of().lockName() }
 func (l *Lease) Owner() string { return l.of().owner() }
 
 // Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as
-// no server that answers has a clock behind a token that it, or a server before it, issued. A store that remembers the
-// largest token it has seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the
-// lock.
+// no server that answers has a clock behind a token that it, or a server that it replaced, issued. A store that
+// remembers the largest token it has seen, and refuses smaller ones, is safe from holders that don't know yet that they
+// lost the lock.
 //
 // The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the
 // next. Protect the data of one name by the token of that name: see Tokens.
@@ -216,15 +216,15 @@ func leaseOf(ctx context.Context) *Lease {
 
 type takenInKey struct{}
 
-// takenIn returns the lease in whose Context another lease was taken, nil if there is none. ctx is what the other lease
-// follows by WithLifetime: see parentOf.
+// takenIn returns the lease in whose Context a lease with WithLifetime was taken, nil if there is none. ctx is the
+// context that the lease with WithLifetime follows: see parentOf.
 func takenIn(ctx context.Context) *Lease {
 	l, _ := ctx.Value(takenInKey{}).(*Lease)
 	return l
 }
 
-// carriedLease returns a lease of lk's key that may be joined (see joinable), among those that ctx carries, if possible
-// a lease of lk's kind. If there is none, the grant of the returned handle is nil.
+// carriedLease returns a joinable lease (see joinable) of lk's key among the leases that ctx carries, preferably one of
+// lk's kind. If none is joinable, the grant of the returned handle is nil.
 func carriedLease(ctx context.Context, lk *lock) (found grantHandle) {
 	carried(ctx, lk, func(l *Lease) (more bool) {
 		h := l.target.find(l, lk.c, lk.key)
@@ -241,9 +241,9 @@ func carriedLease(ctx context.Context, lk *lock) (found grantHandle) {
 	return found
 }
 
-// carried calls f for the leases from whose Context ctx, or the ctx of lk's WithLifetime, descends, and for the leases
-// in whose Context one of these was taken (see takenIn), until f returns false. Along each chain of contexts the
-// innermost lease comes first. Leases may have ended.
+// carried calls f for each lease that ctx carries, until f returns false. These are the leases from whose Context ctx,
+// or the ctx of lk's WithLifetime, descends, and the leases in whose Context one of these was taken (see takenIn).
+// Along each chain of contexts the innermost lease comes first. Leases may have ended.
 func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
 	var forks []*Lease       // where other chains begin
 	var seen map[*Lease]bool // chains may meet

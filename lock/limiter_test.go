@@ -16,7 +16,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// breaker is a redis.Limiter that any error opens, but what an old server says to the first commands of go-redis on a connection.
+// breaker is a redis.Limiter, a circuit breaker. Any error opens it, except an old server's errors to the commands with
+// which go-redis begins a connection.
 type breaker struct {
 	mu   sync.Mutex
 	open bool
@@ -46,8 +47,9 @@ func (b *breaker) halfOpen() {
 	b.open = false
 }
 
-// A Limiter of the program's client counts errors. That a server doesn't know a script yet is none that keeps a lock from working, and one that
-// the program's own commands open takes no lock from its holder.
+// TestLimiter checks what a Limiter of the program's client does, such as a circuit breaker. If NOSCRIPT has opened it,
+// locks work again as soon as it lets a call through. If the program's own commands have opened it, acquires fail, but
+// locks that are held are renewed.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second

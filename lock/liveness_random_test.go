@@ -98,7 +98,7 @@ func (f *freeRun) locker(c *lock.Client, which int, opts ...lock.LockOption) loc
 	return c.Mutex("job", opts...)
 }
 
-// enter takes it, and returns how to leave.
+// enter takes the lock, and returns a function that gives it back.
 func (f *freeRun) enter(ctx context.Context, c *lock.Client, o freeOp) (leave func(), err error) {
 	var opts []lock.LockOption
 	if o.Do == "bounded" {
@@ -300,7 +300,8 @@ func TestFreeLockIsTaken(t *testing.T) {
 	}
 }
 
-// The wait is over while a question is repeated whose first answer was lost: what that granted is given back at once.
+// The answer that grants a waiter the lock is lost, and WithWait is over while the call is repeated. The client gives
+// the lock back at once.
 func TestGrantOfALostAnswerIsGivenBackWhenTheWaitIsOver(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"mutex", "fair", "rw"} {

@@ -107,8 +107,8 @@ func (lk *lock) takeable(ctx context.Context) error {
 	return nil
 }
 
-// bounded returns the ctx to take the lock with. With WithLifetime it also ends with the context that the lease is to
-// follow: the lease would be canceled at once.
+// bounded returns the ctx to take the lock with. With WithLifetime it also ends when the context that the lease is to
+// follow ends, because the lease would then be canceled at once. The lease itself doesn't follow it: see parentOf.
 func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The longest duration that Go has is long, and not over at once.
+// Options and a ReadTimeout with Go's longest duration don't overflow: they aren't over at once.
 func TestLongestDurations(t *testing.T) {
 	t.Parallel()
 	const longest = math.MaxInt64

@@ -112,8 +112,8 @@ func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client,
 	return granted
 }
 
-// A waiter gets the lock while its slot moves, and the wait set, still at another node, keeps its entry. By that a later release grants it the lock
-// once more. Those who wait then don't notice.
+// A waiter gets the lock while its slot moves, and its entry stays in the wait set, which is still at another node. A
+// later release grants it the lock once more. That must not delay those who wait then.
 func TestGrantToWhomHasHadIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,8 @@ func TestGrantToWhomHasHadIt(t *testing.T) {
 	})
 }
 
-// Messages reach a client late. It lets a grant pass once, not again and again: from then on it is woken, and others ask when it doesn't.
+// A client that gets its messages late misses the grants that are on their way, and then no more: from then on releases
+// wake it instead, and others ask if it doesn't.
 func TestSlowClientLetsGrantsPassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,7 @@ func fixedIf(fixed bool) lock.LockOption {
 	return lock.WithLease(modelLease)
 }
 
-// fits reports whether one more could hold it, as far as those go who do.
+// fits reports whether one more could hold the lock beside its holders. It doesn't look at waiters.
 func (r *ref) fits(read bool) bool {
 	there := 0
 	for _, h := range r.holds {
@@ -198,7 +198,7 @@ func (r *ref) fits(read bool) bool {
 	return there == 0
 }
 
-// may says the same for one who hasn't waited.
+// may reports whether a call that begins now could get the lock: fits, and no waiter goes first.
 func (r *ref) may(read bool) bool {
 	waits := func(writer bool) bool {
 		return slices.ContainsFunc(r.waits, func(w *refWait) bool { return !writer || !w.read })
@@ -212,8 +212,9 @@ func (r *ref) may(read bool) bool {
 	return r.fits(read)
 }
 
-// hidden reports whether a writer waits behind a reader of its own client: of such a one the others don't know until the reader has had
-// its turn, which takes a while where the lock has vanished in silence. Where it has, nor may they of one behind a writer of its client.
+// hidden reports whether a writer waits that other clients may not know of. It is one behind a reader of its own
+// client, which enlists only after the reader's turn. If the lock was deleted, it may also be one behind another waiter
+// of its client.
 func (r *ref) hidden() bool {
 	reader := make(map[int]bool)
 	return slices.ContainsFunc(r.waits, func(w *refWait) bool {

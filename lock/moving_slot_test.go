@@ -200,7 +200,8 @@ func movesUnderCalls(t *testing.T, c *redistest.Cluster) {
 	freeAll(t, held)
 }
 
-// TestReplicaClaimsNothing has a primary become the replica of one without data, which nobody has told its clients.
+// TestReplicaClaimsNothing turns a primary into the replica of an empty one while its clients stay connected. No call
+// may say that a lock is lost, held or free.
 func TestReplicaClaimsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, replicaClaimsNothing)

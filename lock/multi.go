@@ -25,7 +25,7 @@ var multiKind = mutexKind.named("multi")
 // Multi and nested Mutexes that are taken in that order, unless a caller held other locks before.
 //
 // If the names are on one server, or have a common {hash tag} in a Cluster or a Ring, one atomic script takes them in
-// one round trip if all are free, and as a rule another one releases them. Lock takes the names one by one if one of
+// one round trip if all are free. As a rule, another script releases them. Lock takes the names one by one if one of
 // them is held, or if other calls of this client wait for one. Both Lock and TryLock do so if one script can't use all
 // the keys. While Lock waits for a name, it holds and renews the names before it. If one of those is lost during the
 // wait, Lock releases the others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
@@ -78,8 +78,8 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 // TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its
 // name.
 //
-// Other errors are those of Mutex.TryLock. It is ErrDeadlock if ctx descends from the Context of a live lease of one of
-// the names. With WithReentrancy, TryLock joins such leases and takes the other names.
+// Other errors are those of Mutex.TryLock. The error matches ErrDeadlock if ctx descends from the Context of a live
+// lease of one of the names. With WithReentrancy, TryLock joins such leases and takes the other names.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over; WithWait applies to

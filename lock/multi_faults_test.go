@@ -21,7 +21,8 @@ import (
 
 var both = []string{"a", "b"}
 
-// A key of another type, or a right that the user lacks, spoils the grant of all, and leaves nothing of it.
+// If Redis refuses one name of a Multi, because of its key's type or the user's ACL, no name is granted, and nothing is
+// left in Redis.
 func TestMultiUndoesWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

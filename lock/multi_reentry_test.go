@@ -9,7 +9,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Whoever holds a name by its ctx is recognized, whether by a Mutex or by a Multi.
+// A Mutex and a Multi recognize that a lease in ctx holds a name, be it a Mutex's or a Multi's.
 func TestMultiReentry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 	steady = 2400 * time.Millisecond
 )
 
-// corner is a corner of the shared server, with clients that tell all they do; their leases are steady.
+// corner is a fake server, whose clients have leases of the length steady and telemetry that the test reads.
 type corner struct {
 	t     *testing.T
 	space *redistest.Fake

@@ -60,8 +60,8 @@ func (t *multiTry) run() (*Lease, error) {
 	return &t.composite.handle, nil
 }
 
-// rejoin joins the live leases of these locks that ctx carries. The other locks are open then. It fails if one of these
-// leases may not be joined.
+// rejoin joins the live leases of these locks that ctx carries, and puts the other locks into t.open. It fails if one
+// of these leases may not be joined.
 func (t *multiTry) rejoin() error {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
@@ -100,20 +100,20 @@ func (t *multiTry) inOneScript() error {
 	t.record.acquire.Attempt()
 	sctx, done := t.params.callContext(t.record.ctx)
 	defer done()
-	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, &t.params)
-	if err == nil && j.Granted {
-		return t.granted(claims, j)
+	reply, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, &t.params)
+	if err == nil && reply.Granted {
+		return t.granted(claims, reply)
 	}
 	cleanUpAll(claims, false)
 	switch {
 	case err == nil:
-		at := t.open[j.at]
-		t.acquires[at].BlockedBy(j.Owner, j.Traceparent)
-		t.record.acquire.BlockedBy(j.Owner, j.Traceparent)
+		at := t.open[reply.at]
+		t.acquires[at].BlockedBy(reply.Owner, reply.Traceparent)
+		t.record.acquire.BlockedBy(reply.Owner, reply.Traceparent)
 		if t.wait {
 			return nil
 		}
-		return locks[at].heldError(j.holder())
+		return locks[at].heldError(reply.holder())
 	case sctx.Err() != nil:
 		return err
 	case wantsOneByOne(err):
@@ -125,26 +125,27 @@ func (t *multiTry) inOneScript() error {
 	return err
 }
 
-// granted adds the grants of a script that took all open locks. It undoes them if too few replicas confirmed.
-func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
+// granted adds the grants of a script that took all open locks to the lease. If too few replicas confirmed them, it
+// undoes them instead.
+func (t *multiTry) granted(claims []*claim, reply multiAcquireReply) error {
 	cfg := t.m.cfg
-	if j.acked < cfg.replicas {
+	if reply.acked < cfg.replicas {
 		t.record.acquire.Error(telemetry.ErrorOther)
 		var all sync.WaitGroup
 		for _, claim := range claims {
 			all.Go(func() { claim.undo(t.ctx) })
 		}
 		all.Wait()
-		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
+		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: reply.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
 		g := t.m.locks[i].startGrant(t.ctx, &t.acquires[i], claims[n],
-			&acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
+			&acquireReply{AcquireReply: script.AcquireReply{Token: reply.tokens[n]}, sent: reply.sent})
 		if g == nil {
 			cleanUpAll(claims[n:], true)
 			return ErrClosed
 		}
-		if !t.composite.add(g, &g.first) { // it was canceled, or has ended, in the meantime
+		if !t.composite.add(g, &g.first) { // the composite was canceled, or has ended, in the meantime
 			cleanUpAll(claims[n+1:], true)
 			releaseUnused(t.ctx, &g.first)
 			return context.Cause(t.composite.handle.Context())
@@ -204,7 +205,8 @@ func (t *multiTry) fail(err error) {
 	releaseUnused(ctx, &t.composite.handle)
 }
 
-// outcomeOf returns the outcome of a run that failed with err. The end of one lock cancels the calls for the others.
+// outcomeOf returns the outcome of a run that failed with err. If one of the locks was lost or canceled, the run counts
+// as canceled.
 func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	canceled := (*CanceledError)(nil)
 	if errors.Is(err, ErrLost) || errors.As(err, &canceled) {

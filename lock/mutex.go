@@ -42,16 +42,17 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: for each client
-// that waits two subscriptions, and as a rule one question for each lease of the holder, around its end, or for each
-// holder. As a rule, a release grants the lock to one waiter, or wakes one: the first waiter of the client that has
-// waited longest. Otherwise it wakes the first waiter of each client. Calls of one client are served in order.
+// that waits, two subscriptions and, as a rule, one question for each holder. If a holder stays longer than its lease,
+// the client asks again around the end of each lease. As a rule, a release grants the lock to one waiter, or wakes one:
+// the first waiter of the client that has waited longest. Otherwise it wakes the first waiter of each client. Calls of
+// one client are served in order.
 //
 // The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
 // WithLifetime.
 //
 // If WithWait is over, the error is a *HeldError. If ctx ended during the wait, the error matches ErrHeld and the cause
-// of ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors
-// are those of TryLock, and a *DeadlockError (WithDeadlockBreaking).
+// of ctx. In both cases, if the last question to Redis failed, the error has that failure in place of ErrHeld. Other
+// errors are those of TryLock, and a *DeadlockError (WithDeadlockBreaking).
 //
 // Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for about one lease. While
 // Redis doesn't answer, a new call asks four times; a call that already waits goes on for one lease before it gives up.

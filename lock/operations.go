@@ -20,7 +20,7 @@ type operations struct {
 	dispatcher    *dispatch.Dispatcher
 	backend       *backend.Redis
 	rec           *telemetry.Recorder
-	noWaitSetTill atomic.Int64 // when to try the wait sets again that an ACL didn't allow, in Unix ns; 0: it never did
+	noWaitSetTill atomic.Int64 // until when no wait set is used, because an ACL forbade one, in Unix ns; 0: no ACL did
 }
 
 // waitSetPause is how long no wait set is used after an ACL didn't allow it: somebody may add the rule.
@@ -31,7 +31,7 @@ const waitSetPause = time.Minute
 type acquireReply struct {
 	script.AcquireReply
 	sent   time.Time // before the request left: the lease counts from here
-	until  time.Time // until when it may be trusted before it is renewed; zero: for its lease
+	until  time.Time // until when the grant may be trusted without a renewal; zero: until its lease ends
 	acked  int       // replicas that have the grant, if WithReplicas asks for them
 	moving bool      // the lock's slot is moving to another node
 }
@@ -49,6 +49,8 @@ type releaseReply struct {
 	sent        time.Time // before the request left
 }
 
+// sendAcquire asks for the lock once. It sends the request again without the lock's token counter if the slot is
+// moving, and without the wait set if an ACL forbids it.
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
 	oneKey, refused := false, false
@@ -122,13 +124,13 @@ func learnAcquire(reply *dispatch.Reply, v script.AcquireReply, err error, by cl
 func (o *operations) releaseWithRetry(
 	ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams,
 ) (releaseReply, error) {
-	var f releaseReply
+	var reply releaseReply
 	mayGoOn := false
 	var unclear error // of the last try that may have been done; nil: there was none
 	err := retry(ctx, 0, deadline, func() error {
 		var expires time.Time
 		var err error
-		f, expires, err = o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
+		reply, expires, err = o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
 		if err == nil {
 			return nil
 		}
@@ -150,19 +152,20 @@ func (o *operations) releaseWithRetry(
 	if err != nil {
 		return releaseReply{mayGoOn: mayGoOn}, err
 	}
-	if f.Refused != nil {
-		rel.Error(redisfail.Classify(f.Refused).Kind)
+	if reply.Refused != nil {
+		rel.Error(redisfail.Classify(reply.Refused).Kind)
 	}
-	if f.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
+	if reply.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
 		// The lease hadn't ended, so most likely an earlier try of this call, whose reply was lost, removed the owner.
 		done := script.ReleaseReply{Outcome: script.Done}
-		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: f.sent}, nil
+		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: reply.sent}, nil
 	}
-	return f, nil
+	return reply, nil
 }
 
-// refusesAll reports whether a final error is one that refuses every call: an earlier try of the same call may have
-// been done all the same. A script's refusal of a value isn't one: the script has found no receipt of the earlier try.
+// refusesAll reports whether a final error is one with which every call fails, such as NOPERM. It says nothing about an
+// earlier try, which may have been done all the same. An error about a value isn't one: the script looked for the
+// receipt of the earlier try first, and found none.
 func refusesAll(err error) bool {
 	return !redisfail.Classify(err).Unclear &&
 		!redisfail.IsOutOfRange(err) && !redisfail.IsNotInteger(err) && !redisfail.IsWrongType(err)
@@ -186,18 +189,18 @@ func (o *operations) releaseOnce(
 	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.WaitEntry()
 	}
-	f, _, err := o.sendRelease(ctx, claim, params, timeout)
-	if failed := cmp.Or(err, f.Refused); failed != nil && (err == nil || !leftEarly(ctx, err)) {
+	reply, _, err := o.sendRelease(ctx, claim, params, timeout)
+	if failed := cmp.Or(err, reply.Refused); failed != nil && (err == nil || !leftEarly(ctx, err)) {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
-	return f, err
+	return reply, err
 }
 
 // sendRelease is one try to release. If it fails, its hand-over or update may still happen up to the time expires;
 // zero: it can't.
 func (o *operations) sendRelease(
 	ctx context.Context, claim *claim, params releaseParams, timeout time.Duration,
-) (f releaseReply, expires time.Time, err error) {
+) (_ releaseReply, expires time.Time, err error) {
 	kind := claim.lock.kind
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{

@@ -23,10 +23,10 @@ type multiAcquireReply struct {
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
 func (o *operations) acquireAll(
 	ctx context.Context, a *telemetry.Acquire, claims []*claim, params *acquireParams,
-) (j multiAcquireReply, err error) {
+) (reply multiAcquireReply, err error) {
 	var refused error // the server accepts no script with these keys, at least not now: not retried
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
-		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
+		reply, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {
 		case err == nil || leftEarly(ctx, err):
 		case wantsOneByOne(err) && ctx.Err() == nil:
@@ -37,7 +37,7 @@ func (o *operations) acquireAll(
 		}
 		return err
 	})
-	return j, cmp.Or(err, refused)
+	return reply, cmp.Or(err, refused)
 }
 
 func (o *operations) sendAcquireAll(

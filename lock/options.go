@@ -74,7 +74,7 @@ type lockConfig struct {
 	breaks         bool
 
 	// Which options were given at this level: to New, or to one lock. WithLease and WithFixedLease contradict each
-	// other only at one level.
+	// other only if both were given at the same level.
 	leaseSet, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
 	// err is about the first invalid option. It isn't wrapped in ErrInvalid yet.
 	err error
@@ -169,11 +169,12 @@ func WithHoldWarning(d time.Duration) LockOption {
 	})
 }
 
-// WithMinHold keeps the lock taken for d after the grant: an earlier release leaves the key in Redis until then, and
-// counts as released. Use it where several processes start the same work at about the same time, and one alone is to do
-// it: make d longer than the difference between their clocks and schedules, and take the lock with TryLock or TryDo. A
-// holder that dies blocks others for one lease, as without the option. The option is for a Mutex, a FairMutex, a Multi
-// and the mutex of a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or WithFixedLease.
+// WithMinHold keeps the lock taken for d after the grant: an earlier release leaves the key in Redis until then, but
+// the lease counts as released. Use it where several processes start the same work at about the same time, and one
+// alone is to do it: make d longer than the difference between their clocks and schedules, and take the lock with
+// TryLock or TryDo. A holder that dies blocks others for one lease, as without the option. The option is for a Mutex, a
+// FairMutex, a Multi and the mutex of a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or
+// WithFixedLease.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < time.Millisecond || d > maxMinHold {
@@ -189,9 +190,9 @@ func WithMinHold(d time.Duration) LockOption {
 // Context go by the lease alone. A release ends the delay: at once or, if the lease was lost before, a moment after
 // Release has returned. ForceUnlock doesn't wait either.
 //
-// The holder's option counts, not that of the waiters. It is for each kind of lock with leases. A waiter with this
-// option isn't granted the lock by a message when another client releases it: the waiter is woken and asks, one more
-// round trip. d is 24 hours at most; 0, the default, is no delay.
+// The holder's option counts, not that of the waiters. It is for each kind of lock with leases. When another client
+// releases the lock, a waiter with this option isn't granted it by a message. The waiter is woken and asks, which takes
+// one more round trip. d is 24 hours at most; 0, the default, is no delay.
 func WithTakeoverDelay(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 || d > maxTakeoverDelay {

@@ -98,6 +98,6 @@ func (c *lockConfig) interval() time.Duration {
 // margin returns how long before the end of the lease this process stops trusting it.
 func (c *lockConfig) margin() time.Duration { return marginOf(c.lease) }
 
-// marginOf returns the margin of a lease, or of a grant by message, for a time: clocks differ in rate, and Redis counts
-// milliseconds.
+// marginOf returns the margin of a lease, or of the time for which a grant by message is trusted: clocks differ in
+// rate, and Redis counts milliseconds.
 func marginOf(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }

@@ -27,7 +27,8 @@ func (p *poison) into(o *redis.Options) {
 	}
 }
 
-// A connection that takes no commands is replaced: the program's, those for renewals, and those of the client for renewals.
+// A connection that takes no commands any more is replaced: one of the program's pool, one that lockdog makes for
+// renewals, and one of the client given by WithRenewalClient.
 func TestPoisonedConnections(t *testing.T) {
 	t.Parallel()
 	const lease, bad = 3 * time.Second, 3

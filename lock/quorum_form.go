@@ -11,8 +11,8 @@ import (
 
 // How the votes of a majority become the lease of a QuorumMutex.
 
-// formLease makes the lease from granted, the votes of a majority. The slice in has all votes that have come. If it
-// returns errTooFewLeft, it has set the err of the closing clients' votes in that slice to ErrClosed.
+// formLease makes the lease from granted, the votes of a majority. The parameter in has all votes that have come. If
+// formLease returns errTooFewLeft, it has set err to ErrClosed in those granted votes of in whose clients are closing.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -106,9 +106,9 @@ func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
 
 func (t *quorumTry) admitLate(cl *compositeLease, token int64, v vote) {
 	defer t.closeVote(v)
-	_, granted := t.receive(v, nil, nil)
+	t.noteVote(v)
 	cl.noteAbsent(v)
-	if len(granted) > 0 {
+	if v.Granted {
 		ctx, cancel := t.limited(v.nodeIndex)
 		kept, err := raiseToken(ctx, v, token)
 		cancel()

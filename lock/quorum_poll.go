@@ -57,16 +57,22 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 			go t.ask(i)
 		}
 	}
-	// A node that hangs costs nothing if the others grant, nodeTimeout if they don't decide without it, and after that
-	// nothing while the others can be a majority: see awaits.
+	// A node that hangs costs nothing if the others decide the poll. Otherwise one poll waits for it until nodeTimeout.
+	// Later polls wait for it only if the others can't be a majority: see awaits.
 	var in, granted []vote
+	receive := func(v vote) {
+		t.noteVote(v)
+		if in = append(in, v); v.Granted {
+			granted = append(granted, v)
+		}
+	}
 	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() { // while a majority is possible
-		in, granted = t.receive(<-t.votes, in, granted)
+		receive(<-t.votes)
 	}
 	for more := true; more && len(in) < n; { // votes that have come in the meantime
 		select {
 		case v := <-t.votes:
-			in, granted = t.receive(v, in, granted)
+			receive(v)
 		default:
 			more = false
 		}
@@ -79,7 +85,9 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 			return l, nil
 		}
 	}
-	if t.splits++; len(granted) == 0 {
+	if len(granted) > 0 {
+		t.splits++
+	} else {
 		t.splits = 0
 	}
 	if errors.Is(err, errTooFewLeft) {
@@ -153,15 +161,14 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	}
 }
 
-// receive notes a vote. It adds the vote to in and, if the node granted the lock, to granted.
-func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
+// noteVote notes what a vote says of its node.
+func (t *quorumTry) noteVote(v vote) {
 	t.pending[v.nodeIndex] = false
 	s, now := &t.nodes[v.nodeIndex], time.Now()
 	s.failures.note(v.err)
 	switch {
 	case v.Granted:
 		s.free, s.unknownHolder = now, false // as soon as the grant is released
-		granted = append(granted, v)
 	case v.err != nil:
 		s.free, s.unknownHolder = now.Add(pollEvery/2+rand.N(pollEvery)), true
 	case v.Remaining < 0: // it never expires
@@ -170,7 +177,6 @@ func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vot
 		s.free, s.unknownHolder =
 			now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
-	return append(in, v), granted
 }
 
 // closeVote is called when nothing more is to be done with a vote. It leaves the client's gate. If the node didn't

@@ -18,8 +18,8 @@ type quorumQueue struct {
 	nodes   []*quorumListener
 	asked   time.Time // when the head last asked
 	failed  error     // pollResult.err of the head's last question
-	failing time.Time // since when all questions of the heads have had one; zero if failed is nil
-	answers uint64    // how many questions of the heads had none
+	failing time.Time // since when all questions of the heads have failed; zero if failed is nil
+	answers uint64    // how many questions of the heads didn't fail
 	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
 }
@@ -47,7 +47,7 @@ type quorumListener struct {
 // nodeState is what was last seen at a node.
 type nodeState struct {
 	free          time.Time // when the lock may be free there or, with unknownHolder, when to ask again
-	unknownHolder bool      // the node didn't say when it will be free
+	unknownHolder bool      // the node didn't say when the lock will be free there
 	failures      failureStreak
 }
 
@@ -268,8 +268,9 @@ func (w *quorumWaiter) failing() time.Duration {
 	return min(time.Since(since), time.Since(w.tracked[0].since))
 }
 
-// last returns the holder that a majority has named last, and the error of the head's last question. If that had none,
-// and no head has had an answer since the waiter entered, it is the error of the waiter's own question.
+// last returns the holder that a majority has named last, and the error of the head's last question. If that question
+// didn't fail, and no head has had an answer since the waiter entered, failed is the error of the waiter's own
+// question.
 func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

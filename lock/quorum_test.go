@@ -115,8 +115,8 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	})
 }
 
-// Whoever releases with the ctx of a request that is over right after leaves nothing undone: the nodes that hadn't answered by then
-// have their time yet, and no release fails.
+// When Release has returned, the end of its ctx doesn't stop the releases at nodes that haven't answered yet. They go
+// on for the time that a node has, and none is reported as failed.
 func TestQuorumReleaseOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,8 @@ func TestQuorumClosedAsItGrants(t *testing.T) {
 	})
 }
 
-// If that leaves too few nodes for a lease, one client that closes is one node without an answer that counts: TryLock isn't closed.
+// If one client closes and too few nodes are left, TryLock returns why the others didn't grant the lock, and not
+// ErrClosed.
 func TestQuorumClosedAsItGrants_TryLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +307,8 @@ func TestQuorumClosedAsItGrants_TryLock(t *testing.T) {
 	})
 }
 
-// A client that closes waits for holders to release what it has. Whoever has lost the lease elsewhere won't: then it is renewed no more.
+// Close of one of the clients waits for the holder to release its part of the lease. When the lease loses its majority
+// elsewhere, that part is renewed no more, and Close returns.
 func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -419,7 +421,8 @@ func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 	})
 }
 
-// A Quorum whose nodes lack replicas says so, of the nodes that told; those whose answer was no longer needed weren't slow.
+// The error of a Quorum whose nodes lack replicas matches ReplicasError. It doesn't say "no answer" of nodes whose
+// answer wasn't needed any more.
 func TestQuorumWithoutReplicasSaysWhy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

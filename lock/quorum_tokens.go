@@ -28,7 +28,7 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 			continue
 		}
 		asked++
-		ctx, cancel := t.limited(v.nodeIndex) // here: t may begin another acquire at the node before the answer comes
+		ctx, cancel := t.limited(v.nodeIndex) // not in the goroutine: t may replace t.spanCtxs at the same time
 		go func() {
 			defer cancel()
 			kept, err := raiseToken(ctx, v, token)

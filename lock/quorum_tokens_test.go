@@ -57,7 +57,7 @@ func TestQuorumTokensRise(t *testing.T) {
 	})
 }
 
-// Without a majority that confirms its token a grant is none.
+// If no majority confirms a grant's token, TryLock fails, and the nodes are free.
 func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,19 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// quorumTry is one call of Lock or TryLock of a QuorumMutex.
+// quorumTry is one call of Lock or TryLock of a QuorumMutex:
+//
+//	QuorumMutex.take
+//	├ rejoin                  a lease that ctx carries
+//	└ lock or once
+//	  ├ poll                  asks all nodes at once
+//	  │ ├ ask, in a goroutine per node, sends its vote
+//	  │ ├ noteVote, awaits    until a majority has granted the lock, or can't any more
+//	  │ ├ formLease           of a majority of grants: raiseTokens, then admit for each of them
+//	  │ │ └ admitLateVotes    in the background: nodes that answer later join the lease
+//	  │ └ release             of the grants of a poll without a lease
+//	  ├ sleep                 only in lock: until the next poll; drop releases what late votes have granted
+//	  └ fail                  ends a call without a lease; drop, in the background
 type quorumTry struct {
 	m        *QuorumMutex
 	ctx      context.Context     // the caller's
@@ -51,9 +63,15 @@ func (t *quorumTry) startNodeAcquire(i int) {
 	t.spanCtxs[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
 }
 
-// fail ends the acquires that haven't ended, and returns no lease and err. What pending nodes grant is released.
+// fail ends the acquires that haven't ended, and returns no lease and err.
 func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
+	t.endAcquires(outcome, err)
+	return nil, err
+}
+
+// endAcquires ends the acquires of the nodes that haven't ended. What pending nodes grant is released.
+func (t *quorumTry) endAcquires(outcome telemetry.Outcome, err error) {
 	for i := range t.acquires {
 		if !t.pending[i] {
 			t.acquires[i].Fail(outcome, err)
@@ -61,7 +79,7 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	}
 	if !slices.Contains(t.pending, true) {
 		t.detachCalls()
-		return nil, err
+		return
 	}
 	go func() {
 		for slices.Contains(t.pending, true) {
@@ -70,14 +88,15 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 		}
 		t.detachCalls()
 	}()
-	return nil, err
 }
 
 // drop releases what a vote that came too late has granted, and returns its node.
 func (t *quorumTry) drop(v vote) int {
 	defer t.closeVote(v)
-	_, granted := t.receive(v, nil, nil)
-	t.release(granted)
+	t.noteVote(v)
+	if v.Granted {
+		t.release([]vote{v})
+	}
 	return v.nodeIndex
 }
 
@@ -111,7 +130,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", errReentry, n, len(m.locks)))
 	}
 	t.record.joined(cl, joined)
-	_, _ = t.fail(telemetry.AcquireCanceled, nil) // ends the acquires of nodes that weren't joined
+	t.endAcquires(telemetry.AcquireCanceled, nil) // of nodes that weren't joined
 	return &cl.handle, nil
 }
 

@@ -16,7 +16,8 @@ import (
 // receipt beside it, with the operation's owner in its name. A repeated request finds the receipt and changes nothing.
 
 const (
-	// receiptTimeout is how long the cleanup repeats an operation with a receipt that Redis hasn't confirmed.
+	// receiptTimeout is how long the cleanup goes on repeating an operation with a receipt, if Redis doesn't confirm
+	// the operation.
 	receiptTimeout = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers for deletion
@@ -34,7 +35,8 @@ type receipts struct {
 
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
-// add notes that the reply to a claim has arrived. If no earlier call may be in flight, its receipt is spent.
+// add notes that the reply to a claim has arrived. If no earlier call of the claim may be in flight, the claim's
+// receipt is spent: nothing needs it any more.
 func (r *receipts) add(claim *claim) {
 	if !claim.usesReceipts() || claim.hadLostReply() {
 		return

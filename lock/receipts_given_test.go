@@ -19,7 +19,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// What is given comes to be, whatever Redis does meanwhile.
+// Releases of permits and CountDowns take effect in the end, whatever happens to Redis.
 
 // Redis is away for longer than a caller waits, and longer than the lease: what was given is there when it comes back.
 func TestGivenAfterAnOutage(t *testing.T) {
@@ -216,7 +216,8 @@ func TestTooLateToCount(t *testing.T) {
 	})
 }
 
-// Who is told that somebody else had set it can rely on that, also when the first answer was lost.
+// TestSetBySomebodyElse checks that TrySetPermits and TrySetCount return false if somebody else had set the number
+// before, even if the reply to their first try was lost.
 func TestSetBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -260,7 +261,7 @@ func TestAcquireWhileClosing(t *testing.T) {
 	})
 }
 
-// Permits that were taken for somebody who had left wake who waits for them.
+// Permits that are granted to a caller that has left are given back at once, and that wakes a waiter.
 func TestPermitsOfWhoLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

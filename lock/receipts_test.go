@@ -82,8 +82,8 @@ func (tr *trap) rule(c redistest.Chunk) redistest.Verdict {
 	return tr.mishap.verdict(tr.rng, len(c.Data))
 }
 
-// counting is one number in Redis, and a client that doesn't know the server's clock yet: but for receipts nothing keeps a
-// delayed request of its from being done.
+// counting is one number in Redis, and a client that doesn't know the server's clock yet. Its requests have no
+// not-after, so only receipts keep a delayed one from changing the number.
 type counting struct {
 	t    *testing.T
 	rdb  *redis.Client // sound
@@ -101,7 +101,7 @@ func (n *counting) value() int {
 	return v
 }
 
-// operations are those that change a number: each says by how much it should have, in the end.
+// operations are those that change a number. run returns the number that there should be in the end.
 var operations = []struct {
 	name, script string
 	run          func(n *counting, set func()) (want int)

@@ -78,8 +78,8 @@ func TestWholeIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A node that is lost to a Quorum is no loss of the lock, nor is its lease about to end: it counts by itself, and a record names it. The
-// loss of a majority is one loss.
+// A Quorum that loses one node has not lost the lock, and its lease isn't near its end. The node counts in
+// lockdog.members.lost, and a log record names it. The loss of a majority counts as one loss.
 func TestQuorumGoesOnWithoutANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,8 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 	})
 }
 
-// A node that a Quorum did without is no error of a request that has the lock; its span says what failed there.
+// If a Quorum got the lock without one of its nodes, the span of that node has the error's type, but not the status
+// error.
 func TestQuorumMemberThatFailedIsNoError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -229,7 +230,8 @@ func TestWholeIsJoined(t *testing.T) {
 	}
 }
 
-// A Quorum's lock that was joined when it had fewer members outlives the one that joined: it isn't lost then, and its release counts.
+// A lease that joined a Quorum's lease before the third node was part of it has fewer members, so it may be lost first.
+// The outer lease then goes on, and its release counts.
 func TestWholeOutlivesWhatJoined(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func (c *garbled) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Answers that are no answers: a single one is got over, and who gets nothing else is told. Nobody has a lock by them.
+// One unreadable answer is retried. A call that gets only such answers returns an error, and takes no lock.
 func TestProtocolErrors(t *testing.T) {
 	t.Parallel()
 	for name, garbage := range map[string]string{

@@ -198,7 +198,7 @@ func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
 	})
 }
 
-// A Quorum outlasts it at all of its nodes.
+// A Quorum, too, outlasts a refusal by all of its nodes.
 func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 	})
 }
 
-// What doesn't pass is waited out for one lease, by those behind the first in line, too: not for one lease after the other.
+// If Redis goes on refusing, all waiters of a client fail after one lease together, and not one lease after the other.
 func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
 	})
 }
 
-// A ctx or a WithWait that ends meanwhile ends the wait, with what Redis said last.
+// If WithWait is over or ctx ends while Redis refuses, the error of Lock has Redis's last refusal, and isn't ErrHeld.
 func TestRefusalOutlivesTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

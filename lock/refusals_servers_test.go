@@ -73,8 +73,8 @@ func TestFullRedis(t *testing.T) {
 	must(t, "Wait", gate.Wait(ctx))
 }
 
-// A primary that was demoted while it was connected to is left for the new one: by renewals, too, which are told of what became of
-// each lock in a list.
+// A client leaves a primary that was demoted while it was connected, and connects to the new one. So do renewals,
+// although the reply to them is a list with a result for each lock.
 func TestDemotedPrimaryIsLeft(t *testing.T) {
 	t.Parallel()
 	const lease = 10 * time.Second

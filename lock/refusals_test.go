@@ -19,8 +19,8 @@ import (
 // What callers see when Redis refuses: a clear error, or nothing, as it passed inside the lease. Never a hang, never a wrong
 // grant, and never a lock that nobody holds for longer than a lease.
 
-// forbidden is what a program with locks may not do, be it later, and what its callers must see then. The rows share a server, where each has a
-// user, and a lock, of its own.
+// forbidden lists what a user may not do, from the beginning or from a later time, and what its callers must see then.
+// The rows share a server, where each has a user, and a lock, of its own.
 var forbidden = []struct {
 	what string
 	sees string
@@ -153,7 +153,7 @@ func deafHolder(t *testing.T, r *refusal) {
 	}
 }
 
-// uncountedRelease: those who hear of a release can't be counted, so that all are told.
+// uncountedRelease checks that a release wakes all waiters if the ACL forbids to count the subscribers of its channel.
 func uncountedRelease(t *testing.T, r *refusal) {
 	c, other := r.restricted(t, lock.WithLease(far)), newScope(t).open(t, r.rdb, lock.WithLease(far))
 	r.forbid(t, "~lockdog_wait:*", "+zadd", "+zcard", "+zrange", "+zrem", "+zscore")
@@ -174,7 +174,7 @@ func uncountedRelease(t *testing.T, r *refusal) {
 	}
 }
 
-// muteNumbers: what nobody could be told of isn't done.
+// muteNumbers checks that a change of a number fails if the ACL forbids to publish it.
 func muteNumbers(t *testing.T, r *refusal) {
 	ctx, c := t.Context(), r.restricted(t)
 	s, p, gate := c.UnleasedSemaphore(r.job+":s"), c.Semaphore(r.job+":p"), c.Latch(r.job+":l")

@@ -18,8 +18,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// An error that a server answers says that the script changed nothing that lasts. Each script that the kinds run is tried before on a copy of
-// the data, for a user that may not use one of its commands, one after the other.
+// If a script returns an error, it has changed nothing that lasts. Each script that the kinds run is also run on a copy
+// of the data, once for each of its commands, for a user that may not use that command.
 func TestRefusedScriptsChangeNothing(t *testing.T) {
 	t.Parallel()
 	for kind, calls := range aclKinds {
@@ -52,7 +52,8 @@ func TestRefusedScriptsChangeNothing(t *testing.T) {
 	}
 }
 
-// A node that doesn't know SPUBLISH, as one of an older version among newer ones: who listens there does so to plain channels.
+// A node that doesn't know SPUBLISH may be an older one in a cluster of newer nodes. Its clients listen to plain
+// channels, so scripts use PUBLISH there.
 func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	t.Parallel()
 	node := startOneNodeCluster(t, redistest.WithConfig("rename-command", "SPUBLISH", ""))

@@ -9,13 +9,14 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// recentLeases is how many leases a client remembers whose EndedLease.End is released, and how many others.
+// recentLeases is how many ended leases a client remembers: so many whose EndedLease.End is released, and so many
+// others.
 const recentLeases = 1000
 
 // registry has the client's live grants, and its last leases that have ended.
 type registry struct {
 	mu     sync.Mutex
-	root   grant // head of the ring of live grants, and none itself
+	root   grant // head of the ring of live grants; it isn't a grant itself
 	count  int
 	sealed bool          // no grant can be added any more
 	empty  chan struct{} // closed when no grant is left; nil: nobody waits for that

@@ -79,7 +79,8 @@ func TestLossIsNotBlamedOnAnEarlierFailure(t *testing.T) {
 	}
 }
 
-// A canceled lease that is being released shows as that, and still says why it was canceled.
+// TestCanceledLeaseThatIsBeingReleased checks that a canceled lease is listed as releasing while it is released, and
+// still says why it was canceled.
 func TestCanceledLeaseThatIsBeingReleased(t *testing.T) {
 	t.Parallel()
 	for kind, of := range map[string]func(c *lock.Client) lock.Locker{

@@ -21,7 +21,7 @@ func entryOf(client, owner string) string {
 	return script.Entry(client, trustMS*time.Millisecond, "", owner)
 }
 
-// enter has a client wait whose waiter may be granted the lock by a message.
+// enter adds a client to the wait set with an entry that a release can grant the lock by a message.
 func (c *desk) enter(client, owner string) {
 	c.t.Helper()
 	keys := []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}
@@ -213,8 +213,8 @@ func TestReleaseGrants(t *testing.T) {
 	}
 }
 
-// Messages are heard at a primary's replicas, too, where nobody counts the listeners. Whoever hears of a grant believes it, so a release that doesn't
-// count on its being heard grants nothing.
+// A client that subscribes at a replica hears messages, but the primary doesn't count it as a subscriber. A client that
+// hears of a grant believes it. So a release that doesn't count the client must not publish a grant to it.
 func TestReleaseGrantsNothingToWhomItDoesNotCount(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartReplicated(t, 1)

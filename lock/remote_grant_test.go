@@ -70,7 +70,7 @@ func TestGrantByMessage(t *testing.T) {
 	})
 }
 
-// However long the lease is, the time for which a message is trusted has a margin of its own.
+// A grant by message is believed for a long lease, too: its margin depends on the time for which a message is trusted.
 func TestGrantByMessageOfALongLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

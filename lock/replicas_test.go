@@ -122,7 +122,7 @@ func scarce(t *testing.T, test func(t *testing.T, srv *redistest.Fake, wire *wir
 	}
 }
 
-// A user may not WAIT: what the script took is given back, also when the caller has left before the answer, and nobody else is there to do so.
+// If the ACL forbids WAIT, what the script took is given back, also if the caller has left before the answer.
 func TestWithReplicasRefused(t *testing.T) {
 	t.Parallel()
 	scarce(t, func(t *testing.T, srv *redistest.Fake, wire *wireTap, m lock.Locker) {
@@ -160,7 +160,8 @@ func TestWithReplicasTooFew_CallerLeaves(t *testing.T) {
 	})
 }
 
-// withReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
+// withReplicasWhileSlotMoves takes locks while their slot moves. go-redis doesn't follow redirections for a call with
+// WAIT, so lockdog does.
 func withReplicasWhileSlotMoves(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	client := newScope(t).open(t, redistest.Open(t, patient(c)), lock.WithLease(far), lock.WithReplicas(1, 2*patience))

@@ -22,9 +22,9 @@ const maxTries = 4 // see retry
 //	change of a counter                     any       one lease from now
 //	force unlock, inspect, count, token     maxTries  zero
 //
-// It returns the error of the last try. If that got no reply in its time, which may have been short, the error of the
-// try before is added. If the end of ctx cut it short, the error of the try before is returned in its place. If ctx has
-// ended, its cause goes first.
+// retry returns the error of the last try. If that try got no reply in its time, which may have been short, the error
+// of the try before is added. If the end of ctx cut the last try short, retry returns the error of the try before
+// instead. If ctx has ended, its cause goes first.
 func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
 	var last error
 	for n := 1; ; n++ {

@@ -255,7 +255,7 @@ func scriptSHAs() map[string]string {
 	return shas
 }
 
-// throughProxy gives a client of a server behind a proxy that is listened to.
+// throughProxy returns a client that reaches a server through a proxy, and the wireTap of that proxy.
 func throughProxy(t testing.TB, s interface {
 	Addr() string
 	Client(testing.TB, ...func(*redis.Options)) *redis.Client

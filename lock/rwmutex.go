@@ -33,11 +33,12 @@ var (
 //
 // A waiting writer keeps new readers out. So it gets the lock when the current holders have left, however many readers
 // come later. If the writer dies, readers are kept out for one lease at most. When a writer leaves, the lock is open to
-// all waiters. If a reader is the first, all readers that have waited since before the writer left enter with it, also
+// all waiters. If a reader gets the lock first, all readers that were waiting when the writer left enter, too, also
 // past waiting writers of other clients. So neither side starves the other. Redis and the network decide the order of
 // writers, and whether the next is a writer or the readers. Within a client all wait in one queue, in the order of
 // their calls, also a reader behind a writer. TryLock and TryRLock may overtake that queue, but TryRLock doesn't get
-// past a writer whose wait Redis knows: one who is the first in its client's queue, and has asked from there.
+// past a writer whose wait Redis knows. Redis knows a wait once the writer is the first in its client's queue and has
+// asked from there.
 //
 // Redisson's readers don't follow these rules: they enter whenever another reader is in. If they overlap all the time,
 // they starve writers, Go's as well as Java's. And when Redisson's writer becomes a reader, it publishes nothing:

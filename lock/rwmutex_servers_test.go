@@ -18,7 +18,7 @@ import (
 
 // What servers do to read-write locks.
 
-// Where many read, one that lives is enough, and where none does, the lock is free.
+// Among many readers in the hash, one that is alive keeps a writer out. If none is alive, the lock is free.
 func TestRWManyReadersInRedis(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)

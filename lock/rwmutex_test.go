@@ -41,7 +41,7 @@ func (r *rwRig) client(opts ...lock.Option) *lock.Client {
 	return newScope(r.t).open(r.t, r.dial(), opts...)
 }
 
-// clearly is long enough for who came first to have come first for Redis, too.
+// clearly is a pause after which a call that was begun before it has reached Redis.
 const clearly = 250 * time.Millisecond
 
 func (r *rwRig) key() string          { return r.prefix + "job" }

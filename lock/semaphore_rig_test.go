@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// numberLease is the lease of clients in the tests of semaphores and latches. Where nothing has a lease it says that a waiter
-// who hears of nothing asks again every third of it.
+// numberLease is the lease of clients in the tests of semaphores and latches. Without leases it still means that a
+// waiter that gets no message asks again after a third of it.
 const numberLease = 1500 * time.Millisecond
 
 // desk is one test's corner of a server, for semaphores and latches.

@@ -110,7 +110,8 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// A semaphore that Redis has lost while it is waited for doesn't keep the waiter waiting without a word, and EnsurePermits lets it go on.
+// If Redis loses a semaphore that somebody waits for, the client logs one warning that names EnsurePermits, and
+// EnsurePermits lets the waiter in.
 func TestSemaphoreLostWhileAwaited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,7 +167,7 @@ func TestSemaphorePermitOfTheVanished(t *testing.T) {
 	})
 }
 
-// What others leave behind is given back, many at a time, and others are told.
+// An acquire gives back permits whose leases ran out, up to 100 at a time, and publishes how many are free.
 func TestSemaphorePermitsThatRanOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +240,7 @@ func TestSemaphorePermitLost(t *testing.T) {
 	})
 }
 
-// Where Redisson gave a semaphore an end, its permits have the same.
+// If Redisson set an expiry on a semaphore, its permits get one, too.
 func TestSemaphoreWithAnEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,7 @@ func numbersMove(t *testing.T, c *redistest.Cluster) {
 	mustBe(t, "permits with leases", available(t, p), 1)
 }
 
-// Redisson's channel of such a latch is in another slot.
+// A Cluster's latch can't have braces in its name: Redisson's channel for it is in another slot.
 func latchWithATag(t *testing.T, c *redistest.Cluster) {
 	ctx := t.Context()
 	client := newScope(t).open(t, openCluster(t, c))

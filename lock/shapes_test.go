@@ -169,7 +169,8 @@ func (r run) String() string {
 	return fmt.Sprint(name, " RESP", r.protocol)
 }
 
-// tables are those of the suite that are for the run, the n-th: each begins with another, or all would do the same heavy work at a time.
+// tables returns the suite's tables for the n-th run. Each run begins with another table, so that they don't all do the
+// same heavy work at the same time.
 func (r run) tables(n int) []theme {
 	if r.numbers {
 		if r.deadlocks {

@@ -147,7 +147,7 @@ func childStarved(addr, terms string, say func(string, ...any)) error {
 	return nil
 }
 
-// percentile99 is that of a histogram, to a few percent, and how many values it has.
+// percentile99 returns the number of values in a histogram and their 99th percentile, exact to a few percent.
 func percentile99(all *metricdata.ResourceMetrics, m telemetry.Metric) (n int, p99 float64) {
 	buckets := make(map[float64]uint64) // by their upper bound
 	for _, sm := range all.ScopeMetrics {

@@ -52,8 +52,8 @@ func (d *delayed) lose(t *testing.T, l *lock.Lease) time.Time {
 	return l.Deadline().Add(delayedLease/100 + 2*time.Millisecond)
 }
 
-// A lease that ran out without a release leaves the lock taken for the takeover delay, though the holder could release it. No other gets it sooner, and
-// who waits gets it then. After a release there is no delay, also if the lease was lost before.
+// After a lease that ran out without a release, the lock stays taken for the takeover delay. Nobody gets it sooner, and
+// a waiter gets it then. After a release there is no delay, also if the lease was lost before.
 func TestTakeoverDelay(t *testing.T) {
 	t.Parallel()
 	for _, k := range append([]kindOfLock{quorums, several}, allKinds...) {

@@ -10,7 +10,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A holder has vanished if it let its lease run out. One that renewed hasn't, whenever its release is seen before it is heard of.
+// A holder has vanished if it let its lease run out. One that renewed and released hasn't, also if a waiter finds the
+// lock free before it gets the message of the release.
 func TestVanishedIsWhoDidNotRenew(t *testing.T) {
 	t.Parallel()
 	const lease = 30 * time.Second

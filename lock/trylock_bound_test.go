@@ -80,8 +80,8 @@ func TestTryLock_SilentRedis(t *testing.T) {
 	}
 }
 
-// A deadline that passes while Redis is silent is Redis's failure, as a service has to know for its answer: of every call, of those that share a
-// batch too.
+// If a deadline passes while Redis is silent, the error of any call matches ErrUnavailable, also if calls share a
+// batch. A service has to tell this from a lock that is held.
 func TestDeadlineWhileRedisIsSilent(t *testing.T) {
 	t.Parallel()
 	for _, heeds := range []bool{false, true} {

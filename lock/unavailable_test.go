@@ -190,7 +190,8 @@ func TestErrUnavailable_BehindAnother(t *testing.T) {
 	})
 }
 
-// The first question of several callers has failed, and all wait. What the head of their queue has heard since is what they all know.
+// The first calls of several waiters have failed. When the head of their queue has since been told that the lock is
+// held, all of them fail with ErrHeld, and not with ErrUnavailable.
 func TestErrUnavailable_OverByThen(t *testing.T) {
 	const loading = redisfail.ReplyError("LOADING Redis is loading the dataset in memory")
 	inEachQueue(t, loading, func(t *testing.T, ours, theirs func(...lock.LockOption) lock.Locker, down *atomic.Bool) {

@@ -19,15 +19,16 @@ var unleasedSemaphoreKind = &kind{
 // take some and give them back. It holds no state. Make one for every use, or share it freely.
 //
 // Its permits have no owner either, like those of Redisson's RSemaphore, with which it shares them: anybody may give
-// back what somebody else took, and nothing is renewed. What a process took that died stays taken until AddPermits
-// makes up for it. Where that must not be, use a Semaphore.
+// back what somebody else took, and nothing is renewed. If a process dies, the permits that it took stay taken until
+// AddPermits makes up for them. If that must not happen, use a Semaphore.
 //
 // Redis has only the number of permits that are left. Nobody knows how many are taken. So an UnleasedSemaphore has no
 // EnsurePermits and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
 //
-// A number that is changed twice stays wrong. So an operation that changes it also writes a receipt beside it, in the
-// same script. The receipt is kept until a later operation of the client on the same semaphore, five minutes at most. A
-// repeated request takes effect once.
+// A request is repeated if its reply was lost, but must change the number only once. So an operation that changes the
+// number also writes a receipt beside it, in the same script. A repeated request finds the receipt, and changes
+// nothing. The receipt is kept until a later operation of the client on the same semaphore deletes it, five minutes at
+// most.
 //
 // An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //

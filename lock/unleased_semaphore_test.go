@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What Redis has of an UnleasedSemaphore, and hears. (Who gets in: the conformance suite.)
+// TestUnleasedSemaphore checks the key and the messages of an UnleasedSemaphore. (Who gets in: the conformance suite.)
 func TestUnleasedSemaphore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,8 @@ func TestUnleasedSemaphoreLine(t *testing.T) {
 	})
 }
 
-// Messages that never come keep nobody waiting for longer than a third of the lease, nor does anybody ask oftener; or until the subscription is back.
+// If a message is lost, a waiter asks by itself after a quarter to a third of the lease. If its connection is lost, it
+// asks when the subscription is back.
 func TestNumbersLostMessage(t *testing.T) {
 	t.Parallel()
 	type number struct {

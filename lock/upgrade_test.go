@@ -88,7 +88,8 @@ func upgradedWhereItStands(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// Whatever is given back on a node without sharded pub/sub wakes who waits for it in another client, and within one.
+// On a node without sharded pub/sub, a release of any kind wakes a waiter in another client, and one in the same
+// client.
 func everyKindOnTheOldNode(t *testing.T, c *redistest.Cluster) {
 	node := namesOn(t, c, c.Nodes[0], 1)[0]
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
@@ -129,7 +130,7 @@ func everyKindOnTheOldNode(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// A slot moves from a node that can't say so to one that publishes otherwise.
+// A slot moves from an old node, which doesn't tell its subscribers, to a new one, which publishes to sharded channels.
 func movesToAnUpgradedNode(t *testing.T, c *redistest.Cluster) {
 	name := namesOn(t, c, c.Nodes[0], 1)[0]
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
@@ -159,7 +160,8 @@ func standalones(t *testing.T, all func() []*redistest.Server) *redis.ClusterCli
 	return c
 }
 
-// controls are the connections to a server that listen to one plain channel: a control channel, for a waiter listens to two.
+// controls counts the connections to a server that listen to exactly one plain channel. That is a control channel: a
+// waiter listens to two channels.
 func controls(t *testing.T, rdb *redis.Client) int {
 	t.Helper()
 	list, err := rdb.Do(t.Context(), "client", "list", "type", "pubsub").Text()

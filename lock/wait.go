@@ -141,7 +141,7 @@ func (ws *waitQueues) wait(
 
 // turnOf returns what the waiter does next, and its attempt for turnAsk.
 func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, headAttempt) {
-	ended := ctx.Err() != nil // not under the mutex: the Err of a lease's Context may end that lease, which needs it
+	ended := ctx.Err() != nil // not under the mutex: Err may end a lease, or run the program's code
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.won != nil {
@@ -222,8 +222,9 @@ func (ws *waitQueues) attemptFailed(
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim is spent if its last call may still be under way, or if too few replicas confirmed its grant. It must not
-	// be asked for again: claim.Abandoned releases it when that call ends.
+	// A claim is spent if its last call may still be under way (claim.Abandoned then releases what the call is
+	// granted), or if its grant was undone because too few replicas confirmed it. The waiter must not ask with a spent
+	// claim again.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.hadLostReply() { // a request without a reply may have taken the lock, or still take it
 		w.claim.cleanUp()

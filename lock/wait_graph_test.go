@@ -119,7 +119,8 @@ func TestWaitGraph_CostsNothingBeforeAWaitLasts(t *testing.T) {
 	})
 }
 
-// Many waits of many leases are bounded in Redis, those that carry leases first; and in commands.
+// However many waits a client has, it keeps at most 1000 in Redis, those that carry leases first, and sends few
+// commands for them.
 func TestWaitGraph_IsBounded(t *testing.T) {
 	onFake(t, func(t *testing.T, w *world) {
 		g := newTangle(t, w, 2)
@@ -150,8 +151,9 @@ func TestWaitGraph_IsBounded(t *testing.T) {
 	})
 }
 
-// All waits that carry one lease are in the graph, however many they are: that in a cycle may be any of them. Those for one name count as one, which is one
-// that may fail, if there is any. The lease that was granted last is that of the many, or that of the one.
+// However many waits carry one lease, each name that they wait for is in the graph: any of them may close a cycle. Of
+// the waits for one name, one is in the graph, if possible one with WithDeadlockBreaking. The victim is once among the
+// many waits (last == 0), and once the other job's wait.
 func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
 	t.Parallel()
 	for last := range 2 {
@@ -442,7 +444,8 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 	})
 }
 
-// When many waits end at once, no call refreshes some of them: a wait that is read in Redis lasted at the last refresh.
+// If many waits end at once, no call refreshes the client's records while some of the ended ones are still there: a
+// wait that is read lasted at the last refresh.
 func TestWaitGraph_ManyEndAtOnce(t *testing.T) {
 	onFake(t, func(t *testing.T, w *world) {
 		var ended atomic.Bool

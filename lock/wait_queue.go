@@ -55,7 +55,7 @@ type waitQueue struct {
 	count  int
 	joined uint64 // waiters so far
 
-	// Of a FairMutex's waiter, who has a queue alone: the lock's key, and this queue's element in fairQueues.
+	// Only in the queue of a FairMutex's waiter: the lock's key, and the queue's element in fairQueues.
 	fairKey   string
 	fairPlace *list.Element
 
@@ -80,7 +80,7 @@ type waitQueue struct {
 }
 
 const (
-	minRecheck   = 5 * time.Millisecond   // the least time from the end of a lease until the head asks after it
+	minRecheck   = 5 * time.Millisecond   // a head that waits for the end of a lease asks so much later, at least
 	maxForesight = time.Second            // how long before the end of a lease the head asks, at most
 	pollEvery    = 500 * time.Millisecond // the time between two questions without a subscription, on average
 	maxPolls     = 1000                   // per second and client: with more than 500 queues, each polls less often
@@ -136,7 +136,8 @@ type headAttempt struct {
 func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
 	// While messages arrive, a poll that finds the lock free shows no missed message: it may just come before the
-	// message, such as the poll of a FairMutex. But if the lease never ends, the poll comes long after the release.
+	// message, such as the poll of a FairMutex. But if the lease never ends, polls are so rare that the message should
+	// have come first.
 	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0),
 		h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
@@ -224,7 +225,7 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 }
 
 // leaving is called before w leaves without the lock. It reports whether the cleanup must wake all clients: w is the
-// last waiter here, and a release may have woken this client alone, or another one that doesn't ask.
+// last waiter here, and a release may have woken only this client, or another client that may not ask for the lock.
 func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w {
@@ -254,10 +255,10 @@ func (q *waitQueue) handOverEnded(why wakeup) {
 	if why != wakeNone {
 		q.due = why
 	}
-	q.signal()
+	q.wakeOrSetTimer()
 }
 
-// dueUnless makes the head due, unless it is due already. It doesn't wake the head: see signal.
+// dueUnless makes the head due, unless it is due already. It doesn't wake the head: see wakeOrSetTimer.
 func (q *waitQueue) dueUnless(why wakeup) {
 	if q.due == wakeNone {
 		q.due = why
@@ -267,11 +268,11 @@ func (q *waitQueue) dueUnless(why wakeup) {
 // wakeHead makes the head ask: now or, in states other than headSleeps, when the state has ended.
 func (q *waitQueue) wakeHead(why wakeup) {
 	q.due = why
-	q.signal()
+	q.wakeOrSetTimer()
 }
 
-// signal wakes the head if it is due to ask, and sets the timer otherwise.
-func (q *waitQueue) signal() {
+// wakeOrSetTimer wakes the head if it is due to ask, and sets the timer otherwise.
+func (q *waitQueue) wakeOrSetTimer() {
 	switch {
 	case q.head == nil:
 	case q.due != wakeNone:
@@ -306,7 +307,7 @@ func (q *waitQueue) Down() {
 	if q.head != nil && q.member.Grantable(q.head.claim) {
 		q.dueUnless(wakePoll) // a grant may have been lost on its way
 	}
-	q.signal()
+	q.wakeOrSetTimer()
 }
 
 // Message implements pubsub.Listener. A release has woken all clients, or has woken one or granted it the lock: see

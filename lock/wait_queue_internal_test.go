@@ -105,11 +105,11 @@ func TestWaitQueue_Transitions(t *testing.T) {
 				if q.state != tt.state || q.due != tt.want {
 					t.Errorf("the head %s, due %d; want %s, %d", headStates[q.state], q.due, headStates[tt.state], tt.want)
 				}
-				if in := q.next().Sub(began); q.due == wakeNone && in > tt.within {
+				if in := q.asksAt().Sub(began); q.due == wakeNone && in > tt.within {
 					t.Errorf("it asks after %v, want at most %v", in, tt.within)
 				}
-				if strings.HasPrefix(tt.event, "timer") && q.state == headSleeps && q.due == wakeNone && !q.timerAt.Equal(q.next()) {
-					t.Errorf("the timer is set for %v, want %v", q.timerAt, q.next())
+				if strings.HasPrefix(tt.event, "timer") && q.state == headSleeps && q.due == wakeNone && !q.timerAt.Equal(q.asksAt()) {
+					t.Errorf("the timer is set for %v, want %v", q.timerAt, q.asksAt())
 				}
 				if asks := len(q.head.signal) > 0; tt.from == headSleeps && tt.want != wakeNone && tt.due == wakeNone && !asks {
 					t.Error("the head wasn't woken")

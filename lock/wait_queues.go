@@ -134,7 +134,7 @@ func (ws *waitQueues) leave(w *waiter) (after func()) {
 		}
 		return func() { ws.unlisten(q) }
 	}
-	q.signal()
+	q.wakeOrSetTimer()
 	return func() {}
 }
 

@@ -46,13 +46,14 @@ func (c ownChannel) Message(payload string) {
 	}
 }
 
-// replaceEntries makes those heads ask to which a release may grant the lock. It is called when the client begins to be
-// slow: a head that asks then replaces its entry by one with which a release only wakes the client. mu must be held.
+// replaceEntries makes a head ask if its entry in the wait set lets a release grant it the lock. It is called when the
+// client begins to be slow: a head that asks then replaces its entry by one with which a release only wakes the client.
+// mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {
 			q.dueUnless(wakePoll)
-			q.signal()
+			q.wakeOrSetTimer()
 		}
 	}
 }
@@ -108,7 +109,7 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 
 // abandonEntry is called when the release of a grant is over, whatever its outcome. If the wait set may still have the
 // claim's entry, such as at another node because the slot was moving at the time of the grant, a release may grant the
-// claim the lock once more.
+// claim the lock once more: the client then gives the lock back.
 func (ws *waitQueues) abandonEntry(cl *claim) {
 	if !cl.mayBeGranted() {
 		return
@@ -118,7 +119,8 @@ func (ws *waitQueues) abandonEntry(cl *claim) {
 	ws.set.Abandon(cl)
 }
 
-// giveBackAll gives back what waiters that have left were granted, or may be, as the client closes.
+// giveBackAll gives back each lock that was, or may be, granted to a waiter that has left. It is called when the client
+// closes.
 func (ws *waitQueues) giveBackAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -131,7 +133,7 @@ const fallbackAfter = 10 * time.Millisecond
 
 // scheduleFallback is called after a release that may have notified one client only. The queue asks for the lock later
 // or, if it has no waiter any more, the cleanup wakes everybody. If q is nil, nothing is done. granted: the lock isn't
-// free, but another client's.
+// free, because the release granted it to another client.
 func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool) {
 	if q == nil || !claim.lock.kind.usesWaitSet {
 		return

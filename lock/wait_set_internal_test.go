@@ -56,7 +56,8 @@ func (c *desk) hear(channel string) *redis.PubSub {
 	return sub
 }
 
-// ask is an acquire, of a client that waits since then, unless it has no number.
+// ask runs acquire.lua for a client that has waited since then; client "" asks without the wait set. more is 1 if more
+// of its calls wait.
 func (c *desk) ask(owner, client string, since int64, more int) []any {
 	c.t.Helper()
 	keys, args := []string{c.key, script.FenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
@@ -82,7 +83,7 @@ func (c *desk) eval(source string, keys []string, args []any) []any {
 	return []any{reply}
 }
 
-// take is a grant to whoever asks.
+// take is an ask that must be granted.
 func (c *desk) take(owner, client string, more int) {
 	c.t.Helper()
 	if got := c.ask(owner, client, 0, more); got[0] == int64(0) || got[0] == int64(2) {
@@ -148,7 +149,8 @@ func (c *desk) set() []string {
 	return c.rdb.ZRange(c.t.Context(), script.WaitersKey(c.key), 0, -1).Val()
 }
 
-// The lock goes to a waiter of the same client where nobody else is heard to wait, and in time; else it is released.
+// hand_over.lua gives the lock to a waiter of the same client if no other client listens and the call isn't too late.
+// Otherwise it releases the lock.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -208,7 +208,8 @@ func TestWhoIsInTheSet(t *testing.T) {
 	})
 }
 
-// Where the ACL doesn't allow the wait set, a waiter has no entry. Once somebody has added the rule, it has one within a minute and a question.
+// If the ACL forbids the wait set, a waiter has no entry in it. Once the rule is added, it has one after its first
+// question that is at least a minute later.
 func TestWaitSetIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

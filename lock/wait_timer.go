@@ -7,8 +7,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitset"
 )
 
-// next returns when the head asks without a message.
-func (q *waitQueue) next() time.Time {
+// asksAt returns when the head asks without a message.
+func (q *waitQueue) asksAt() time.Time {
 	if !q.fallback.IsZero() && q.fallback.Before(q.nextAsk.at) {
 		return q.fallback
 	}
@@ -17,7 +17,7 @@ func (q *waitQueue) next() time.Time {
 
 // setTimer sets the timer, unless it is already set to fire early enough.
 func (q *waitQueue) setTimer() {
-	at := q.next()
+	at := q.asksAt()
 	if !q.timerAt.IsZero() && !at.Before(q.timerAt) {
 		return
 	}
@@ -36,7 +36,7 @@ func (q *waitQueue) fire() {
 }
 
 // timerFired makes the head ask if it is time. In states other than headSleeps it only notes that the timer isn't set
-// any more: when such a state ends, turnOf or signal sets it.
+// any more: when such a state ends, turnOf or wakeOrSetTimer sets it.
 func (q *waitQueue) timerFired() {
 	q.timerAt = time.Time{}
 	if q.state != headSleeps {
@@ -45,10 +45,10 @@ func (q *waitQueue) timerFired() {
 	switch now := time.Now(); {
 	case !now.Before(q.nextAsk.at):
 		q.dueUnless(q.nextAsk.why)
-	case !now.Before(q.next()):
+	case !now.Before(q.asksAt()):
 		q.dueUnless(wakeFallback)
 	}
-	q.signal()
+	q.wakeOrSetTimer()
 }
 
 // setFallback makes the head ask after a release that only another client was notified of: soon or, if that client was
@@ -61,7 +61,7 @@ func (q *waitQueue) setFallback(granted bool) {
 		q.grantEnd = now.Add(waitset.MaxTrust + fallbackAfter)
 	}
 	q.fallback = now.Add(wait)
-	q.signal()
+	q.wakeOrSetTimer()
 }
 
 // noteHolder notes who holds the lock, and when to ask again: as a rule shortly before the lease ends, because a living
@@ -100,9 +100,9 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	q.nextAsk.at = time.Now().Add(wait)
 }
 
-// pollPause returns the time until a head asks again that has no subscription, or whose attempt failed. With more than
-// 500 queues it grows with their number: the polls of thousands of queues would keep Redis and this process so busy
-// that the subscriptions come later.
+// pollPause returns the time until a head without a subscription, or a head whose attempt failed, asks again. With more
+// than 500 queues it grows with their number: the polls of thousands of queues would keep Redis and this process so
+// busy that the subscriptions come later.
 func (ws *waitQueues) pollPause() time.Duration {
 	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
 	return each/2 + rand.N(each)

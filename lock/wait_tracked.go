@@ -22,8 +22,8 @@ func (ws *waitQueues) untrack(w *waiter) {
 	delete(ws.tracked, w)
 }
 
-// wakeTracked makes the waiters of a Quorum notice that this client closes. It has no effect on the acquires of
-// trackClaim. Waiters in a queue notice it by themselves.
+// wakeTracked makes the waiters of a Quorum notice that this client closes. It has no effect on the waiters of
+// trackClaim, which don't wait for their signal. Waiters in a queue notice it by themselves.
 func (ws *waitQueues) wakeTracked() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

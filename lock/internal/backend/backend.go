@@ -23,10 +23,10 @@ const Longest = 100 * 365 * 24 * time.Hour
 // Traits is what the servers allow: which keys a script may have, and how messages are passed on.
 type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
-	UndeclaredKeys   bool   // such a script gets its keys as arguments, because declared keys must be of one slot
+	KeysAsArguments  bool   // such a script gets its keys as arguments, because declared keys must be of one slot
 	Redirects        bool   // a server refuses keys of other servers, and names their server
 	PerNode          bool   // perhaps a lock's messages are received only on the node of its key
-	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
+	SubscribeOneSlot bool   // one SUBSCRIBE takes channels of one slot only
 	Publish          any    // the command that publishes on a lock's channel: a string, boxed once. See cluster
 	NumSubCommand    string // the PUBSUB subcommand that counts subscribers; a node of a cluster may not know it
 }
@@ -50,7 +50,7 @@ type Call struct {
 	Fast       bool   // wait for the reply for Redis.FastTimeout only: nobody looks at ctx while the call runs
 	Stream     bool   // use the stream, if there is one: see Redis.OpenStream
 	Renew      bool   // use the connections reserved for renewals
-	Node       string // of a renewal: the node of its keys; ErrElsewhere if it has changed, unless NewRedis got renew
+	Node       string // of a renewal: the node of its keys. If it has changed: ErrElsewhere, unless NewRedis got renew
 	RouteKey   string // of a call without Keys: it runs where this key lives, and follows no redirection
 	Keys       []string
 	Boxed      []any // the first len(Boxed) Keys, if the caller has them boxed: boxing a string allocates
@@ -63,13 +63,14 @@ type PubSub interface {
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context) error
 	// Receive waits for the next event. It returns ErrIdle if none came within timeout. The connection goes on after
-	// ErrIdle, after a redis.Error (the refusal of a command), and after an error of redisfail.IsNullMessage. Any other
-	// error is final.
+	// ErrIdle, after a redis.Error (the refusal of a command), and after an error for which redisfail.IsNullMessage is
+	// true. Any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
 	// Current checks whether these channels are published at the connection's server. It may ask the server. The error
-	// matches ErrGone if Current has found that one of them isn't. After any other error nothing is known. (At a Ring
-	// it only checks that the shard still belongs to the Ring and is up.) leaving has the channels whose slots the
-	// server has lost or is moving to another, if it isn't nil: messages may already be published there.
+	// matches ErrGone if one of the channels isn't published there any more. After any other error nothing is known.
+	// (At a Ring, Current only checks that the shard still belongs to the Ring and is up.) If leaving isn't nil, it has
+	// the channels whose slots the server has lost or is moving away: their messages may already be published at
+	// another server.
 	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }

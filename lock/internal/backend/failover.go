@@ -14,8 +14,8 @@ import (
 // sentinelled is the address that go-redis gives a client made by NewFailoverClient.
 const sentinelled = "FailoverClient"
 
-// ErrNotNamed is the outcome of a renewal if it isn't known whether its server still is the right one.
-var ErrNotNamed = redisfail.NewTimeout("lockdog: timeout: no Sentinel has said in time which server is the primary")
+// ErrServersUnknown is the outcome of a renewal if it isn't known whether its server still is the right one.
+var ErrServersUnknown = redisfail.NewTimeout("lockdog: timeout: no Sentinel has said in time which server is the primary")
 
 var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 
@@ -24,8 +24,8 @@ var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 // client that NewFailoverClient returned. So each client of ours connects to one address only, and is closed when
 // another primary is named.
 //
-// go-redis doesn't say which server is the primary. But its dialer asks Sentinel each time it dials, and makes the
-// program's client follow, too.
+// go-redis doesn't say which server is the primary. But its dialer asks Sentinel each time it dials, and then makes the
+// program's client switch to that server, too.
 type failover struct {
 	single
 	reserved *reserved
@@ -67,8 +67,8 @@ func (f *failover) Node(string) string {
 // Moved asks Sentinel in the background.
 func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
-// Follow asks Sentinel. It reports true also if no Sentinel can be reached: go-redis, too, keeps its connections then.
-// question.answered says what it reports if ctx ends before the answer, for example because the Sentinel is silent.
+// Follow asks Sentinel. It also reports true if no Sentinel can be reached: go-redis, too, keeps its connections then.
+// If ctx ends before the answer, for example because the Sentinel is silent, see question.answered.
 func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
 
 // ask makes go-redis's dialer ask Sentinel.

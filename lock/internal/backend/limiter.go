@@ -37,8 +37,8 @@ func (b *Redis) afterSent(call *Call, err error) error {
 	case err == nil:
 		b.limiting.loaded.Store(loadedScript{b.Node(call.routeKey()), call.Script}, nil)
 	case redisfail.IsNoScript(err):
-		// The server has probably lost all scripts: it was restarted or replaced. That other servers get theirs again
-		// is cheap.
+		// The server has probably lost all scripts: it was restarted or replaced. To send the sources to the other
+		// servers again costs little.
 		b.limiting.loaded.Clear()
 	}
 	return redisfail.Denied(err)

@@ -117,7 +117,7 @@ type shardedPubSub struct {
 
 	mu    sync.Mutex
 	has   sharding
-	tried []func() error // each sends plainly a command that was sent while has was shardingUnknown
+	tried []func() error // each repeats, for plain channels, a command that was sent while has was shardingUnknown
 }
 
 type sharding uint8
@@ -166,7 +166,8 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 	}
 }
 
-// learn notes whether the node has sharded channels, once. If not, it sends the tried commands plainly.
+// learn notes, once, whether the node has sharded channels. If it has none, learn repeats the tried commands for plain
+// channels.
 func (p *shardedPubSub) learn(has sharding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

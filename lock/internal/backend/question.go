@@ -19,8 +19,9 @@ func newQuestion(ask func() error) *question {
 	return &question{ask: ask, turn: make(chan struct{}, 1)}
 }
 
-// answered asks, and reports whether the caller may rely on what it has heard: ask has returned, with an answer or with
-// an error, which means that there is nobody to ask. If ctx ends first, answered reports whether the last ask failed.
+// answered asks, unless another caller asks in the meantime, and reports true once ask has returned: with an answer, or
+// with an error, which means that there is nobody to ask. If ctx ends first, answered reports whether the last ask
+// failed.
 func (q *question) answered(ctx context.Context) bool {
 	began := time.Now()
 	select {

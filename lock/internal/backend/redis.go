@@ -28,22 +28,22 @@ type Redis struct {
 	stream   *stream
 
 	renew         redis.UniversalClient // the program's client for renewals; nil: none
-	renewTopology topology              // its shape
+	renewTopology topology              // of renew; nil: none
 	reserved      reserved              // our own clients
 }
 
-// topology is what differs between the shapes of Redis.
+// topology has what differs between a single server, Sentinel, a Cluster and a Ring.
 type topology interface {
 	Prepare(ctx context.Context, key string) error
 	// Node returns the name of the server on which a key lives; "": unknown. It does no I/O.
 	Node(key string) string
-	// Topology returns a string that differs after keys have moved to other servers. It is "" if it needn't be
-	// compared: servers report moves, Follow finds them out, or keys can't move. For a layout that the program makes
-	// up, it covers only the first slot; Follow finds out the other moves. Topology does no I/O.
+	// Topology returns a string that changes when keys move to other servers. It is always "" if nobody needs to
+	// compare it: servers report moves, Follow finds them, or keys can't move. For a layout that the program makes up,
+	// the string covers only the first slot; Follow finds the other moves. Topology does no I/O.
 	Topology() string
 	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
-	// Node then returns them. It reports false if ctx ends before the answer (see question.answered), or go-redis
-	// doesn't use the right servers yet: what was done since the last answer can't be relied on.
+	// Node then returns them. It reports false if ctx ends before the answer (see question.answered), or if go-redis
+	// doesn't use the right servers yet. Then nothing that was done since the last answer can be relied on.
 	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
 	// Traits always returns the same value.
@@ -357,9 +357,9 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// FastTimeout returns how long a call with Fast waits for its reply, once it has a connection: Timeout, but
-// MaxFastTimeout at most unless go-redis ignores deadlines; 0: not even Timeout bounds it, because the client has
-// several servers or a Limiter.
+// FastTimeout returns how long a call with Fast waits for its reply, once it has a connection. That is Timeout, and
+// MaxFastTimeout at most unless go-redis ignores deadlines. It is 0 if not even Timeout bounds the wait, because the
+// client has several servers or a Limiter.
 func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
 // HasStream reports whether calls with Stream share a connection, on which they don't wait for each other's replies.

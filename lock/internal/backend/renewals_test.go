@@ -35,7 +35,8 @@ func TestRenewalClientSharesNothing(t *testing.T) {
 	}
 }
 
-// The client for renewals is made while the program's connects, which changes its options.
+// TestRenewalClientWhileConnecting copies the options of the program's client while that connects, which changes them:
+// for the race detector.
 func TestRenewalClientWhileConnecting(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
 	defer func() { _ = rdb.Close() }()

@@ -88,8 +88,8 @@ func (r *reserved) close() error {
 // only the program's client is used.
 //
 // With our own client, renewing returns redisfail.ErrElsewhere if Node isn't the node of the keys any more, or was
-// replaced during the call. With the client that NewRedis got, it returns ErrNotNamed, and doesn't call run, if it
-// isn't known which servers are the right ones.
+// replaced during the call. With the client that NewRedis got, it returns ErrServersUnknown, and doesn't call run, if
+// it isn't known which servers are the right ones.
 func (b *Redis) renewing(
 	ctx context.Context, call *Call, run func(ctx context.Context, rdb redis.UniversalClient) error,
 ) error {
@@ -101,7 +101,7 @@ func (b *Redis) renewing(
 	}
 	if b.renew != nil {
 		if !b.renewTopology.Follow(ctx) { // it might renew at a replaced primary
-			return ErrNotNamed
+			return ErrServersUnknown
 		}
 		if call.RouteKey == "" {
 			return f(ctx, b.renew)
@@ -132,7 +132,8 @@ func (b *Redis) renewing(
 		return err
 	}
 
-	// Opening a connection may take all of the time, behind a firewall that drops packets. So it gets half.
+	// Behind a firewall that drops packets, opening a connection may take all of the time. So the first try gets half
+	// of it if there is no connection yet.
 	had, opened := own.PoolStats().TotalConns > 0, own.opened.Load()
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok && !had {
@@ -169,7 +170,8 @@ func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, ke
 			return
 		}
 	}
-	// The pool usually returns the connection that was used last. Otherwise a good one is dropped, the bad one later.
+	// The pool usually returns the connection that was used last. If it returns another, a good connection is dropped,
+	// and the bad one after its next refusal.
 	conn := node.EphemeralConn()
 	_ = conn.Process(ctx, noRetry{redis.NewCmd(ctx, "ping")}) // takes a connection from the pool
 	_ = conn.Close()
@@ -191,7 +193,8 @@ func ownOptions(rdb *redis.Client, conns int) *redis.Options {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	o.Limiter = nil // an open circuit breaker of the program must not cost it its locks
-	// The watchdog retries. With one pool for all calls, its size shows whether there is a connection.
+	// The watchdog retries, so go-redis needn't. With one pool for all calls, the pool's size shows whether there is a
+	// connection.
 	o.DialerRetries, o.PipelinePoolSize = 1, -1
 	// Two clients must not share a processor: NewClient would log an error, or panic if notifications are required.
 	o.PushNotificationProcessor = nil
@@ -212,8 +215,8 @@ func alsoOnConnect(o *redis.Options, f func(ctx context.Context, cn *redis.Conn)
 	}
 }
 
-// exported copies the fields that a program can set. It can't set readOnly, which makes a replica of a cluster accept
-// reads, and a script would run there, too.
+// exported copies the fields that a program can set. The unexported readOnly isn't copied: it makes a replica of a
+// cluster accept reads, and a script would run there, too.
 func exported(from *redis.Options) *redis.Options {
 	var to redis.Options
 	src, dst := reflect.ValueOf(from).Elem(), reflect.ValueOf(&to).Elem()

@@ -45,8 +45,9 @@ type pipe struct {
 // streamPause is the least time from the loss of a pipe, or from a failure to open one, until another one is opened.
 const streamPause = 5 * time.Second
 
-// pipeStalled is how long a pipe may take for a reply. Then it is used no more: its connection may be the only one that
-// hangs, and later calls would wait behind its calls. It is longer than the round trip to any place on Earth.
+// pipeStalled is how long a pipe may take for a reply. A pipe that takes longer isn't used any more: perhaps only its
+// connection hangs, and later calls would wait behind the calls on it. It is longer than the round trip to any place on
+// Earth.
 const pipeStalled = 500 * time.Millisecond
 
 var errPipeLost = errors.New("lockdog: a pipe connects only once")
@@ -100,11 +101,11 @@ func (s *stream) connect() {
 	}
 }
 
-// newPipe returns a pipe that isn't connected yet. Of the program's hooks it has those that were added before. It fails
-// if go-redis doesn't accept the options of the program's client for a pipe, or if a hook of the program panics.
+// newPipe returns a pipe that isn't connected yet. It has the hooks that the program has added so far. It fails if
+// go-redis doesn't accept the options of the program's client for a pipe, or if a hook of the program panics.
 func (s *stream) newPipe() (p *pipe, err error) {
 	defer func() {
-		if v := recover(); v != nil { // the program's hooks are asked again
+		if v := recover(); v != nil { // go-redis calls methods of the program's hooks again
 			p, err = nil, &redisfail.PanicError{Value: v}
 		}
 	}()
@@ -174,7 +175,7 @@ func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 // isSpoiled reports whether a connection must not be used any more after an error: it broke or is silent, is subscribed
 // to a channel, or leads to a server that was demoted, is loading, or wants another password.
 func isSpoiled(err error) bool {
-	return redisfail.MovedElsewhere(err) || redisfail.IsListening(err) || redisfail.IsUnauthenticated(err) ||
+	return redisfail.MayHaveMoved(err) || redisfail.IsListening(err) || redisfail.IsUnauthenticated(err) ||
 		redisfail.IsUnsent(err)
 }
 

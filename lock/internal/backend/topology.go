@@ -108,9 +108,9 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 // cluster is a Redis Cluster, or servers without cluster mode whose layout the program makes up for a ClusterClient.
 //
 // A lock's waiters listen at the node of its key, and its releases are published there: on a sharded channel if the
-// node has those, otherwise on a plain one. Both sides find that out each time: a subscription by the first command on
-// each connection, a release by its script, which tries the other command if the node doesn't know the first. So nodes
-// of both kinds can be in one cluster while it is upgraded.
+// node has those, otherwise on a plain one. Both sides find out which kind it has, for each connection and each
+// release: a subscriber by the first command on the connection, a release by its script, which tries the other command
+// if the node doesn't know the first. So nodes of both kinds can be in one cluster while it is upgraded.
 type cluster struct {
 	direct
 	rdb    *redis.ClusterClient
@@ -141,8 +141,9 @@ func (c *cluster) Prepare(ctx context.Context, key string) error {
 	return nil
 }
 
-// Node returns "" before Prepare has succeeded, and if go-redis doesn't return the same node each time: if the layout
-// has no node for the slot, as after a reset of a node, go-redis returns a random one, without saying so.
+// Node returns the address of the node that has the key's slot. It returns "" before Prepare has succeeded, and if the
+// layout has no node for the slot, as after a reset of a node. In that case go-redis returns a random node without
+// saying so. So Node asks go-redis several times, and returns "" if the answers differ.
 func (c *cluster) Node(key string) (addr string) {
 	if !c.loaded.Load() { // MasterForKey would load the layout
 		return ""
@@ -201,19 +202,19 @@ func (c *cluster) ask() error {
 
 func (c *cluster) close() { c.cancel() }
 
-// Moved makes go-redis load the layout. By itself it does so after MOVED and, by default, once a minute, but
-// not if a node is gone.
+// Moved makes go-redis load the layout. By itself go-redis does so after a redirection or READONLY and, by default,
+// once a minute, but not because a node is gone.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
 	return Traits{
-		MultiLockScripts: true, UndeclaredKeys: true, Redirects: !c.given, PerNode: true, OneSlot: true,
+		MultiLockScripts: true, KeysAsArguments: true, Redirects: !c.given, PerNode: true, SubscribeOneSlot: true,
 		Publish: "spublish", NumSubCommand: "shardnumsub",
 	}
 }
 
 // Control returns an endpoint for plain channels: a control channel belongs to a client, not to a slot, and a cluster
-// passes its messages on to every node. If the layout is made up, it is the node of the key.
+// passes its messages on to every node. If the layout is made up, the endpoint is at the node of the key.
 func (c *cluster) Control(key string) Endpoint {
 	if c.given {
 		return Endpoint{Node: c.Node(key), Bus: true}

@@ -45,7 +45,8 @@ func TestNodeOfASlotWithoutOne(t *testing.T) {
 	}
 }
 
-// A program that doesn't know its layout just now is not asked for longer than the client lives.
+// The program's ClusterSlots function, which may fail for a while, is called with a ctx that ends when the backend is
+// closed.
 func TestMadeUpLayoutIsAskedForWhileTheClientLives(t *testing.T) {
 	asked := make(chan context.Context, 100)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(ctx context.Context) ([]redis.ClusterSlot, error) {
@@ -88,7 +89,7 @@ func (h told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The layout of the program's client may be old. What a node is, the node knows.
+// Current goes by what the node itself says in CLUSTER NODES, because the layout of the program's client may be old.
 func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 	const addr, channel = "127.0.0.1:1", "{k}"
 	slot := hashslot.Of(channel)

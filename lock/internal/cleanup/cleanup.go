@@ -167,8 +167,8 @@ func (q *queue) run() {
 	}
 }
 
-// isOver drops a task whose time is over, and reports whether it did. With many tasks at a node that hangs, the next
-// run may come late: then a receipt that it needs may have expired.
+// isOver drops a task whose time is over, and reports whether it did. If a node hangs and has many tasks, the next run
+// of a task may come so late that a receipt that it needs has expired.
 func (q *queue) isOver(t *Task) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/contention"
 )
 
-// What is called for an acquire, and its release.
+// BenchmarkAcquire measures what an acquire and its release call.
 func BenchmarkAcquire(b *testing.B) {
 	for _, rate := range []int{0, 100, 10, 1} {
 		for _, waits := range []bool{false, true} { // the count of waiters is kept in any case

@@ -15,9 +15,10 @@ const (
 	slots    = 7
 )
 
-// names are the busiest names, found by a space-saving sketch: once there are maxNames, a new name replaces the least
-// busy one and takes over its weight, so that a name that is busy from now on stays. The weight is the time held and
-// waited for; it halves each minute. Everything else is counted only since the name got its place.
+// names are the busiest names, found by a space-saving sketch: once there are maxNames, a new name replaces the name
+// with the least weight, and starts with that weight, so that a new busy name isn't replaced at once. A name's weight
+// is the time for which its locks were held and waited for. It halves each minute. All other figures count only since
+// the name got its place.
 type names struct {
 	byName map[string]*name
 	list   []*name
@@ -52,8 +53,8 @@ func (p *Profile) epoch(at time.Time) int64 { return int64(at.Sub(p.start) / slo
 
 func (s span) length() time.Duration { return s.to - s.from }
 
-// parts calls f for each slot that the span touches, with the time of the span in that slot. Of a span that is longer
-// than the window, it takes the last part.
+// parts calls f for each slot that the span touches, with the time of the span in that slot. If the span is longer than
+// the window, parts skips its beginning.
 func (s span) parts(f func(epoch int64, d time.Duration)) {
 	last := int64(s.to / slotTime)
 	for epoch := max(int64(s.from/slotTime), last-slots+1); epoch <= last; epoch++ {
@@ -160,7 +161,8 @@ type Name struct {
 	Waited            time.Duration // sum over all waiters
 	LongestWait       time.Duration // of the sampled waits, including those that go on
 
-	// HeldBy is the stack of the holds that others waited for, AwaitedBy that of the waits: see majority. nil: unknown.
+	// HeldBy is the stack of the holds that others waited for, AwaitedBy that of the waits: see majority. If there are
+	// such holds or waits now, only these count. nil: unknown.
 	HeldBy, AwaitedBy []runtime.Frame
 }
 
@@ -170,8 +172,8 @@ type busy struct {
 	heldBy, awaitedBy majority
 }
 
-// busy returns, by name, what happened in the window, including waits and holds that go on. mu must be held; the rest
-// is done without it, in top. A name gets no place in the sketch here, because that would take another's.
+// busy returns, by name, what happened in the window, including waits and holds that go on. mu must be held; top does
+// the rest without mu. No name is added to the sketch here, because another name would lose its place.
 func (p *Profile) busy(now time.Time) map[string]*busy {
 	first := p.epoch(now) - slots + 1
 	window := now.Sub(p.start.Add(time.Duration(max(first, 0)) * slotTime))
@@ -207,7 +209,7 @@ func (p *Profile) busy(now time.Time) map[string]*busy {
 	}
 	for _, n := range p.names.list {
 		b := of(n.name)
-		if b.Held == 0 { // otherwise its holder's
+		if b.Held == 0 { // otherwise they are those of the present holder
 			b.Group, b.Kind = n.group, n.kind
 		}
 		for i := range n.slots {

@@ -61,7 +61,7 @@ type Counts struct {
 	Waiting, Held int64         // now
 }
 
-// lockState is who waits for one lock and holds it now.
+// lockState has the number of waiters for one lock, and the sampled acquires that hold it now.
 type lockState struct {
 	waiters int // sampled or not
 	holders []*Sample
@@ -109,7 +109,7 @@ func (p *Profile) Sample(group, kind string) *Sample {
 	switch n := rand.Uint32N(every); {
 	case n == 0:
 		return p.sample(group, kind, every)
-	case n < every/p.rate: // only if every was raised: it must fall when there are fewer acquires, and so few samples
+	case n < every/p.rate: // only if every was raised: when acquires become rare, samples are too rare to lower it
 		p.mu.Lock()
 		p.pace(time.Now())
 		p.mu.Unlock()

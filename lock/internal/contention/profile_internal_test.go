@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A call that has to wait for mu happens when it gets it. With the time at which it was made, a wait would be shorter than a Snapshot has shown it,
-// and a hold would end before others began to wait for it.
+// A call that has to wait for mu takes the time after it has got mu. With the time before, a wait would become shorter
+// than a Snapshot has shown it, or a hold would end before others began to wait for it.
 func TestTimeOfACallThatWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	p := New(1)

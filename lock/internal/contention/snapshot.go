@@ -73,8 +73,8 @@ var ours = []string{
 	"github.com/lockdog/lockdog/lock/leader.",
 }
 
-// frames returns the frames of a stack from the innermost one outside lockdog. If all are lockdog's, because the
-// program ran Lock itself as a goroutine, they begin with the outermost of these.
+// frames returns the frames of a stack from the innermost one outside lockdog. If the program started Lock itself as a
+// goroutine, the only such frame is runtime.goexit: then they begin with lockdog's outermost frame.
 func frames(pcs []uintptr) []runtime.Frame {
 	if len(pcs) == 0 {
 		return nil

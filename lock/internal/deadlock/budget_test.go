@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// What was left is refilled at a rate, up to what so many waits began with. A debt is paid off, but no more of it than one search.
+// refill adds tokens at a rate per wait, up to what so many waits start with. A debt is paid off at that rate, and
+// counts for no more than the largest search.
 func TestBudget_Refill(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -79,11 +79,11 @@ const (
 	callTimeout   = time.Second
 	panickedPause = time.Second // after a pass that panicked
 
-	// DeniedPause is how long the Finder doesn't try again what the ACL has refused.
+	// DeniedPause is the time after which the Finder tries again what the ACL has refused.
 	DeniedPause = time.Minute
 
-	// Notification is the message on a client's control channel that another client has found a cycle with one of its
-	// waits.
+	// Notification is what a client that has found a cycle publishes on the control channels of the cycle's other
+	// clients.
 	Notification = "lockdog deadlock?"
 )
 

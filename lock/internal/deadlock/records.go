@@ -14,23 +14,24 @@ import (
 // wait for the same lock, one is written. That is enough: a cycle through one of them is a cycle through each.
 // A set has all clients with such a hash: see enlist.
 //
-// Every command that changes the hash refreshes it, and a refresh always comes with all changes of the fields that are
-// there. So a wait that is read in a hash lasted when the hash was refreshed. A write without a reply may arrive late
-// and break that: so all fields are written again until that write can't arrive any more.
+// Every command that changes the hash also refreshes it, and each refresh comes with all changes of the fields that the
+// hash already has. So a wait that is read from the hash was going on when the hash was last refreshed. A write without
+// a reply may arrive late and break that rule: so all fields are written again until that write can't arrive any more.
 type records struct {
 	f         *Finder
 	written   map[string]string // field -> text
 	refreshed time.Time         // the last refresh of the hash, or the last try; zero: it is empty, or will expire
 	sent      time.Time         // the last write of waits
 	enlisted  time.Time         // the last call of waits_enlist.lua
-	holding   bool              // a wait carries a lease, so that other clients may read the hash
+	holding   bool              // a wait carries a lease, so that other clients may need the hash
 	unsure    bool              // the hash may have other fields than written
 	lateUntil time.Time         // until when a write without a reply may still arrive
 }
 
 const (
-	// refreshOthers is how often the hash is refreshed if no wait carries a lease: then only package fleet reads it.
-	// Otherwise it is waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all its waits.
+	// refreshOthers is how often the hash is refreshed if no wait carries a lease. Such a wait is part of no deadlock,
+	// so only package fleet uses the hash then. Otherwise the hash is refreshed every waitgraph.RefreshEvery: a
+	// deadlock is reported after the next refresh of all its waits.
 	refreshOthers = 2 * time.Second
 	enlistEvery   = 3 * time.Second
 

@@ -77,7 +77,7 @@ func (f *Finder) search(now time.Time) (next time.Time, err error) {
 		at := time.Now()
 		f.searched = at
 		for _, w := range due {
-			if f.ctx.Err() != nil { // Close waits
+			if f.ctx.Err() != nil { // Close waits for this pass
 				break
 			}
 			w.search.searched(at)

@@ -43,7 +43,8 @@ type Reply struct {
 	Acked int       // replicas that have the script's writes
 
 	// MayHaveRun: the call failed, but its script may have run, or may still run and write until LateWriteUntil (or
-	// later if the node's Clock knew nothing). It is false if Do's caller left early and an Owner is told instead.
+	// later if the node's Clock knew nothing). It is false if Do's caller left early and Owner.Abandoned is called
+	// instead.
 	MayHaveRun     bool
 	LateWriteUntil time.Time
 
@@ -90,15 +91,15 @@ func (c *Call) outcome() (Reply, error) {
 	}, c.err
 }
 
-// tellOwner tells the owner of a call whose caller has left.
+// tellOwner calls Owner.Abandoned for a call whose caller has left.
 func (c *Call) tellOwner() {
 	if c.Owner != nil {
 		c.Owner.Abandoned(c.outcome())
 	}
 }
 
-// Learn learns the server's time from a reply whose value was parsed with err. now is 0 if the value doesn't contain
-// it. For a late call it returns ErrLate.
+// Learn learns the server's time, now in µs, from a reply; 0: the reply doesn't contain it. err is the error of parsing
+// the reply, and Learn returns it. For a late call it returns ErrLate.
 func (r *Reply) Learn(now int64, late bool, err error) error {
 	if err != nil {
 		return err

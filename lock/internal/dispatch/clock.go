@@ -14,8 +14,8 @@ type Clock struct {
 	slack time.Duration
 }
 
-// maxDrift is how much faster one clock may run than another: the kernel and ntpd slew by no more. chronyd may: see
-// docs/PRODUCTION.md.
+// maxDrift is how much faster one clock may run than another: the kernel and ntpd slew a clock by no more. chronyd may
+// slew it by more: see docs/PRODUCTION.md.
 const maxDrift = 500e-6
 
 // Learn takes the time from a server's reply to a request that was sent at when. If the request was delayed, by waiting
@@ -33,8 +33,8 @@ func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.seen, c.when, c.slack = seen, when, max(time.Since(when), 0)
 }
 
-// At returns the latest time that the server's clock can show at a local time, if both clocks run at one rate, and by
-// how much it may be behind that time; 0: unknown.
+// At returns the latest time, in µs, that the server's clock can show at a local time, if both clocks run at the same
+// rate; 0: unknown. slack is how far the server's clock may be behind that time.
 func (c *Clock) At(local time.Time) (latest int64, slack time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

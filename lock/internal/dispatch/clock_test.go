@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Nothing is trusted from later than the earliest time at which a server's clock may have shown what it says it did.
+// TestClockEarliest checks the earliest local time at which a server's clock can have shown a time. Trust in a grant
+// that was made then counts from this time.
 func TestClockEarliest(t *testing.T) {
 	t.Parallel()
 	var c Clock

@@ -2,11 +2,11 @@
 // server refused it and ran nothing (NOSCRIPT or MOVED, for example). Callers decide whether to retry.
 //
 // A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise a worker sends
-// it, because a caller must leave when its ctx ends, and go-redis may wait until ReadTimeout. Until then the call is
-// pending, unless it can't share a batch: then a worker sends it at once, while fewer than maxInFlight are in flight. A
-// batch takes the calls that are pending when it is sent, maxBatch at most,
-// in one round trip. How many batches may be in flight depends on the round-trip time to the server: see rttEstimate.
-// If the server is far away, they share a connection of their own if they can: see backend.Redis.OpenStream.
+// it, because a caller must leave when its ctx ends, and go-redis may wait until ReadTimeout. The call is pending until
+// a worker takes it. A batch takes the calls that are pending when it is sent, maxBatch at most, in one round trip. A
+// call that can't share a batch needn't be pending: while fewer than maxInFlight are in flight, a worker sends it at
+// once. How many batches may be in flight depends on the round-trip time to the server: see rttEstimate. If the server
+// is far away, they share a connection of their own if they can: see backend.Redis.OpenStream.
 //
 // A Call is a backend.Call (what is sent: a script with its keys and arguments) in a script.Request (which knows where
 // the not-after is) with a deadline, an owner and an outcome.
@@ -212,10 +212,10 @@ func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Durat
 	return d.do(ctx, c, began, timeout)
 }
 
-// prepare waits until the backend knows its servers. Only then can the call go to its own node, and wait for no other.
-// It sends a second call, p, with the same script. If that script may share a batch, inFlightLimit bounds how many such
-// calls are in flight when many callers come at once. p is over when any preparation has succeeded, because the server
-// that p itself asks may hang.
+// prepare waits until the backend knows its servers. Only then can the call go to its own node, without waiting for
+// others. It sends a second call, p, whose script never runs. If that script may share a batch, inFlightLimit bounds
+// how many such calls are in flight when many callers come at once. p is over when any preparation has succeeded,
+// because the server that p itself asks may hang.
 func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	p := d.NewCall(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready

@@ -19,8 +19,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// servers are nodes of one fake: a key's is what is before its colon. Calls whose first key contains "hang" get their reply after answer
-// is closed.
+// servers acts as several nodes on one fake: the part of a key before the colon is its node. Calls whose first key
+// contains "hang" get their reply when answer is closed.
 type servers struct {
 	*backend.Redis
 	answer chan struct{}
@@ -166,7 +166,7 @@ func (r *rig) hang(node string, calls int) {
 	}
 }
 
-// wantSent is called with what was sent last. A call that isn't there was sent earlier, or not at all.
+// wantSent checks which calls were sent last, in this order, each as its keys.
 func (r *rig) wantSent(last ...string) {
 	r.t.Helper()
 	r.s.mu.Lock()
@@ -183,7 +183,7 @@ func (r *rig) want(what string, done <-chan error, want error) {
 	}
 }
 
-// after is a moment in which all goroutines have done what they do at that time.
+// after lets d pass, and then waits until all goroutines of the bubble are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -221,7 +221,7 @@ func TestDispatcher_OtherNodes(t *testing.T) {
 	})
 }
 
-// Before it is known which nodes there are, calls wait for that, and for no node.
+// Calls that are made before the nodes are known wait until they are known, and then not for another node that hangs.
 func TestDispatcher_UnknownNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		known := make(chan struct{})
@@ -367,8 +367,8 @@ type lateOwner struct{ until time.Time }
 
 func (o *lateOwner) Abandoned(r Reply, _ error) { o.until = r.LateWriteUntil }
 
-// A caller that leaves isn't told of an earlier end of late writes than what the call was sent with. The server's clock was read from a reply
-// that took 300 ms, so it may be that much behind.
+// The time until which an abandoned call may still write is never earlier than what its not-after means. The server's
+// clock was read from a reply that took 300 ms, so it may be behind by that.
 func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.d.Node("a:hang").Clock.Learn(time.Now().UnixMicro(), time.Now().Add(-300*time.Millisecond), false)
@@ -414,7 +414,7 @@ func TestDispatcher_Hold(t *testing.T) {
 type elsewhere struct{ *servers }
 
 func (elsewhere) Traits() backend.Traits {
-	return backend.Traits{MultiLockScripts: true, UndeclaredKeys: true, Publish: "publish"}
+	return backend.Traits{MultiLockScripts: true, KeysAsArguments: true, Publish: "publish"}
 }
 
 func (elsewhere) Eval(context.Context, backend.Call) (any, error) {

@@ -18,10 +18,10 @@ const (
 // rttEstimate estimates how long a round trip to an idle server takes. Zero: unknown.
 type rttEstimate time.Duration
 
-// learn takes how long a call or a batch took; 0 says nothing. The first time counts in any case, and so does a shorter
-// one. A longer one counts only if it is that of a single call, and nothing else was in flight when that was sent
-// (undisturbed). Otherwise it may have waited for others. Then each longer time would allow more batches, which wait
-// for each other even longer, up to the largest number of batches.
+// learn improves the estimate by the time that a call or a batch took (0: unknown). The first time counts in any case,
+// and so does a shorter time. A longer time counts only if undisturbed: it is that of a single call, and nothing else
+// was in flight when the call was sent. Any other call or batch may have waited for others. If its time counted, more
+// batches would be allowed, which would wait for each other even longer, and so on up to the largest number of batches.
 func (e *rttEstimate) learn(took time.Duration, undisturbed bool) {
 	switch took := rttEstimate(took); {
 	case took <= 0:
@@ -32,7 +32,8 @@ func (e *rttEstimate) learn(took time.Duration, undisturbed bool) {
 	}
 }
 
-// isFar reports whether batches should share one connection. Nearby it would only cost them time.
+// isFar reports whether the server is so far away that batches should share one connection. At a near server, sharing
+// would only cost them time.
 func (e rttEstimate) isFar() bool { return time.Duration(e) > time.Millisecond }
 
 // inFlightLimit returns how many batches of pending calls may be in flight. Half of a large pool stays free, unless the

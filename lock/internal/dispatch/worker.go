@@ -29,9 +29,9 @@ type worker struct {
 	batch       script.BatchArgs
 }
 
-// addInFlight adds more batches or inline calls to those in flight to a node; if more is negative, they have ended. If
-// shared is set, they count against inFlightLimit, too: all do but the batch of a call that can't share one. mu must be
-// held.
+// addInFlight changes the number of batches and inline calls in flight to a node by more; a negative more means that
+// they have ended. If shared is set, they count against inFlightLimit, too: all do, except the batch of a call that
+// can't share one. mu must be held.
 func (d *Dispatcher) addInFlight(n *Node, more int, shared bool) {
 	n.inFlight += more
 	if shared {
@@ -44,7 +44,7 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 	return len(n.pending) > 0 && n.inFlight < maxInFlight && !d.isClosed()
 }
 
-// startIfRoom starts a batch of pending calls if inFlightLimit allows it and no worker is starting, which would take
+// startIfRoom starts a batch of pending calls if inFlightLimit allows it, unless a worker is starting that will take
 // them. mu must be held.
 func (d *Dispatcher) startIfRoom(n *Node) {
 	if n.starting == 0 && d.mayStart(n) && d.makeRoom(n) {
@@ -191,7 +191,7 @@ func (d *Dispatcher) runBatch(w *worker) {
 			c.stamp(began)
 		}
 	}
-	// Calls whose callers have left needn't be sent. The others were stamped before their callers leave: see Do.
+	// Calls whose callers have left needn't be sent. A caller that leaves later finds its call stamped: see Do.
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting })
 	d.dispatch(w)
 	w.took = 0 // neither a failure nor a wait for replicas says anything about the round-trip time
@@ -229,8 +229,8 @@ func (d *Dispatcher) sendInline(c *Call) {
 	d.send(c)
 }
 
-// recoverPanic, deferred, makes a panic the outcome of the calls: one in a hook of the program's client, for example.
-// The callers of a worker's batch run in other goroutines and could not recover from it.
+// recoverPanic must be deferred. It makes a panic, for example in a hook of the program's client, the outcome of the
+// calls. The callers of a worker's batch run in other goroutines and couldn't recover from the panic.
 func (d *Dispatcher) recoverPanic(calls ...*Call) {
 	if v := recover(); v != nil {
 		d.panicked(v, debug.Stack())
@@ -264,20 +264,20 @@ func (d *Dispatcher) send(c *Call) {
 		}
 		c.node.lastRTT.Store(lastRTT)
 	}
-	if c.err != nil && redisfail.MovedElsewhere(c.err) {
+	if c.err != nil && redisfail.MayHaveMoved(c.err) {
 		d.backend.Moved(c.ctx)
 	}
 }
 
-// sendAll sends several calls in one script if the server allows that. Otherwise it sends all of them in a script each,
-// in one round trip. It does the same with the calls that the server refuses in the shared script.
+// sendAll sends several calls in one script if the server allows that. Otherwise it runs one script per call, all in
+// one round trip. It does the same with the calls that the server refuses in the shared script.
 func (d *Dispatcher) sendAll(w *worker) {
 	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's ctx must not end the others' calls
 	each := w.calls
 	traits := d.backend.Traits()
-	onlyApart := w.node.SingleSlotOnly.Load() || traits.UndeclaredKeys && w.node.DeclaredOnly.Load()
+	onlyApart := w.node.SingleSlotOnly.Load() || traits.KeysAsArguments && w.node.DeclaredOnly.Load()
 	if traits.MultiLockScripts && !onlyApart {
-		each = d.sendBatch(ctx, w, traits.UndeclaredKeys)
+		each = d.sendBatch(ctx, w, traits.KeysAsArguments)
 	}
 	if len(each) > 0 {
 		calls := make([]backend.Call, len(each))
@@ -289,7 +289,7 @@ func (d *Dispatcher) sendAll(w *worker) {
 		}
 	}
 	for _, c := range w.calls {
-		if c.err != nil && redisfail.MovedElsewhere(c.err) {
+		if c.err != nil && redisfail.MayHaveMoved(c.err) {
 			d.backend.Moved(ctx)
 			break
 		}

@@ -6,8 +6,8 @@
 // that waits for a lock therefore tries again after every Up, and polls after a Down.
 //
 // Down comes at once if the connection breaks, and after 6 s if its server is silent. A server may also lose a channel,
-// or begin to move it, without saying so. A check asks for that every 3 s, unless an ACL forbids CLUSTER NODES, and
-// Down comes with it. If the connection has only a control channel, these times are 60 s and 30 s.
+// or begin to move it, without saying so. A check every 3 s finds that out, unless an ACL forbids CLUSTER NODES, and
+// Down comes then. If the connection has only a control channel, these times are 60 s and 30 s.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
 // goroutines: one receives and reconnects, the other sends and starts checks. A subscription is one channel: see the
@@ -47,7 +47,8 @@ type Config struct {
 
 	// Refused is called when a server refuses subscriptions or keeps hanging up, and with nil once it accepts them.
 	Refused func(node string, err error)
-	// Gone is called when a Cluster's node of a control channel is gone. Control has to be called for another endpoint.
+	// Gone is called when the node of a control channel isn't a primary of the Cluster any more. Control must then be
+	// called for another endpoint.
 	Gone func(backend.Endpoint)
 }
 
@@ -70,9 +71,9 @@ func New(cfg Config) *Mux {
 	return m
 }
 
-// Listen adds a listener to a channel. If messages are already being received, Up is called at once. Let a and b be
-// channels of one slot that aren't subscribed to, and b's name a prefix of a's. If a is added first, its Up comes
-// before b's, unless a is refused.
+// Listen adds a listener to a channel. If messages are already being received, Up is called at once. If channel a is
+// added before channel b of the same slot, and b's name is a prefix of a's, then a's Up comes before b's. This holds
+// unless one of them was subscribed to before, or a is refused.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,9 +124,9 @@ func (m *Mux) Control(at backend.Endpoint, channel string, l Listener) {
 	}
 }
 
-// Recheck starts a check of whether messages of a channel are still published where the Mux listens, if there is a
-// connection. For when it does nothing, see subscriber.check. Call it for a listener that seems to have missed a
-// message.
+// Recheck checks, in the background, whether messages of a channel are still published where the Mux listens. It does
+// nothing if there is no connection, or if subscriber.check does nothing. Call it for a listener that seems to have
+// missed a message.
 func (m *Mux) Recheck(channel string) {
 	m.mu.Lock()
 	s := m.channels[channel]

@@ -86,7 +86,7 @@ func (s *subscriber) write(conn *connection, channels []string, command func(con
 	return nil
 }
 
-// split groups the channels by command.
+// split returns the channels of each command.
 func (s *subscriber) split(conn *connection, channels []string) (commands [][]string) {
 	most := maxChannelsPerCommand
 	s.mux.mu.Lock()
@@ -97,7 +97,7 @@ func (s *subscriber) split(conn *connection, channels []string) (commands [][]st
 	bySlot := make(map[int][]string)
 	for _, channel := range channels {
 		slot := 0
-		if s.mux.cfg.Backend.Traits().OneSlot && !s.at.Bus {
+		if s.mux.cfg.Backend.Traits().SubscribeOneSlot && !s.at.Bus {
 			slot = hashslot.Of(channel)
 		}
 		bySlot[slot] = append(bySlot[slot], channel)

@@ -47,7 +47,7 @@ type subscriber struct {
 	conn    *connection         // nil while there is none
 	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
 
-	// What the server refuses, or that it keeps hanging up. Only the goroutine of run uses these.
+	// For the calls of Config.Refused. Only the goroutine of run uses these fields.
 	refusals     int       // how many refusals so far may end by themselves
 	refusedSince time.Time // when the first came
 	warned       bool      // the last call of Config.Refused had an error
@@ -57,7 +57,7 @@ type subscriber struct {
 type connection struct {
 	backend.PubSub
 	established bool      // a subscription was accepted or a message came, and no SUBSCRIBE was refused since
-	singly      bool      // a subscription was refused: send one channel per command, so that only that one is refused
+	singly      bool      // a subscription was refused: send one channel per command, so that the others are accepted
 	checking    bool      // a check is running
 	checked     time.Time // when the last check began
 }
@@ -72,7 +72,7 @@ func (s *subscriber) add(sub *subscription) {
 	s.change(sub.channel)
 }
 
-// change makes the sender compare a channel with its subscription. Mux.mu must be held.
+// change makes send check whether it must subscribe or unsubscribe a channel. Mux.mu must be held.
 func (s *subscriber) change(channel string) {
 	s.changed[channel] = struct{}{}
 	select {

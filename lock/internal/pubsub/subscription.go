@@ -13,8 +13,8 @@ package pubsub
 // A refusal doesn't name its channel, so it rejects all requested subscriptions. If one of them is acknowledged after
 // all, it is subscribed. A lost connection, or a move to another node, leads from every state back to pending.
 //
-// All messages are received only in the state subscribed: while a slot leaves, and until the new layout is known, some
-// may be published at the node that it moves to.
+// Only in the state subscribed are all messages received. While a slot leaves, and until the new layout is known, some
+// messages may be published at the node that the slot moves to.
 type state uint8
 
 const (

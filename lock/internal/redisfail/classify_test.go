@@ -58,8 +58,8 @@ func TestClassify_NoReply(t *testing.T) {
 			if IsUnsent(err) != test.unsent {
 				t.Errorf("IsUnsent(%v) is %v", err, !test.unsent)
 			}
-			if MovedElsewhere(err) != test.moved {
-				t.Errorf("MovedElsewhere(%v) is %v", err, !test.moved)
+			if MayHaveMoved(err) != test.moved {
+				t.Errorf("MayHaveMoved(%v) is %v", err, !test.moved)
 			}
 			if IsTemporaryRefusal(err) {
 				t.Errorf("%v is no reply", err)

@@ -33,7 +33,7 @@ type Failure struct {
 func transient(kind telemetry.ErrorType) Failure { return Failure{Kind: kind, Retry: true} }
 func permanent(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
 
-// onTheWay is the failure of a call if nothing is known but that it failed on the way to the server or back.
+// onTheWay is the failure of a call if all that is known is that the call failed on the way to the server or back.
 var onTheWay = Failure{Kind: telemetry.ErrorNetwork, Retry: true, Unclear: true}
 
 // KeyFault is why a server refused the keys of a call, or of a command in a script. The command didn't run.
@@ -79,8 +79,9 @@ func Classify(err error) Failure {
 	return onTheWay
 }
 
-// MovedElsewhere reports whether a call may have failed because its key now lives on another server.
-func MovedElsewhere(err error) bool {
+// MayHaveMoved reports whether a call may have failed because its key now lives on another server: any timeout or
+// network error may mean that.
+func MayHaveMoved(err error) bool {
 	switch Classify(err).Kind {
 	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly,
 		telemetry.ErrorLoading:
@@ -89,7 +90,8 @@ func MovedElsewhere(err error) bool {
 	return false
 }
 
-// IsTemporaryRefusal reports whether the server refused a call, which ran nothing, and may accept it later by itself.
+// IsTemporaryRefusal reports whether the server refused a call, so that nothing ran, and may accept the same call
+// later.
 func IsTemporaryRefusal(err error) bool {
 	_, ok := errorReply(err)
 	f := Classify(err)

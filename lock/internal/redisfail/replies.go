@@ -128,7 +128,7 @@ func hasWord(text, word string) bool {
 func IsNoScript(err error) bool { return replied(err, noScript) }
 
 // IsForbidden reports whether the ACL of the connection's user forbids a command, or one of its keys or channels. For a
-// script these are EVALSHA itself and the KEYS.
+// script, that means EVALSHA and the KEYS. See also IsForbiddenInScript.
 func IsForbidden(err error) bool { return replied(err, noPerm) }
 
 // IsForbiddenInScript reports whether the ACL forbids a command in a script, or a key or channel of that command.

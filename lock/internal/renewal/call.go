@@ -33,7 +33,7 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	}
 	if err := r.renewTogether(ctx, b, all); err != nil {
 		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
-		if redisfail.MovedElsewhere(err) {
+		if redisfail.MayHaveMoved(err) {
 			r.cfg.Backend.Moved(ctx)
 		}
 		r.confirmNode(ctx, b)
@@ -44,14 +44,14 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 		r.countFailure(ctx, b, i)
 	}
 	if !r.confirmNode(ctx, b) {
-		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
+		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrServersUnknown).Kind)
 	}
 	return nil
 }
 
 // leasesAtNode returns the leases that live on the batch's node, or whose node is unknown. It redirects the others,
-// because the batch's node would report them as missing. It sorts leases that are alike together, which makes the call
-// cheaper.
+// because the batch's node would report them as missing. It puts leases with the same Holding and TTL next to each
+// other, which makes the call cheaper.
 func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
@@ -61,7 +61,7 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	}
 	slices.SortStableFunc(all, func(i, j int) int {
 		a, b := holderOf(b.Leases[i]).Target(), holderOf(b.Leases[j]).Target()
-		return cmp.Or(cmp.Compare(a.Holding, b.Holding), cmp.Compare(a.TTL, b.TTL))
+		return cmp.Or(cmp.Compare(a.Holding, b.Holding), cmp.Compare(a.Expiry, b.Expiry))
 	})
 	return all
 }
@@ -83,7 +83,7 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 	node := r.cfg.Dispatcher.NodeNamed(b.Node)
 	if !node.SingleSlotOnly.Load() && !node.DeclaredOnly.Load() {
 		call := r.request(ctx, b, all)
-		if len(all) > 1 && r.cfg.Backend.Traits().UndeclaredKeys {
+		if len(all) > 1 && r.cfg.Backend.Traits().KeysAsArguments {
 			// With a declared key, the call might be redirected as a whole to a node that lacks the other locks.
 			call.RouteKey, call.Keys = call.Keys[0], nil
 		}
@@ -143,7 +143,7 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 // key, and its redirection is followed.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	if len(all) == 1 ||
-		!r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {
+		!r.cfg.Backend.Traits().KeysAsArguments && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {
 		return
 	}
 	var calls []backend.Call
@@ -171,16 +171,16 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	}
 }
 
-// confirmNode redirects leases that have moved away in the meantime, whatever the old node said: a primary that
-// was replaced may still act as one. While it isn't known which servers are the right ones, no answer counts. It
-// reports false if there were such answers.
+// confirmNode redirects leases that have moved away in the meantime, whatever the old node said: a primary that was
+// replaced may still act as one. If it isn't known which servers are the right ones, no answer counts, and confirmNode
+// reports false if there was an answer.
 func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) (count bool) {
 	known := r.cfg.Backend.Follow(ctx)
 	count = true
 	for i := range b.Leases {
 		res := &b.Results[i]
 		if !r.redirectIfMoved(b, i) && !known && (res.Err == nil || res.Outcome != watchdog.Failed) {
-			*res, count = watchdog.Result{Err: backend.ErrNotNamed}, false
+			*res, count = watchdog.Result{Err: backend.ErrServersUnknown}, false
 		}
 	}
 	return count
@@ -192,7 +192,7 @@ func (r *Renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
 	if res.Err == nil {
 		return
 	}
-	if redisfail.MovedElsewhere(res.Err) {
+	if redisfail.MayHaveMoved(res.Err) {
 		r.cfg.Backend.Moved(ctx)
 		if r.redirectIfMoved(b, i) {
 			return
@@ -209,7 +209,7 @@ func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) ba
 	args := script.NewRenewArgs(notAfter, len(some))
 	for _, i := range some {
 		e := holderOf(b.Leases[i]).Target()
-		args.Add(e.Holding, e.Key, e.Owner, e.TTLArg)
+		args.Add(e.Holding, e.Key, e.Owner, e.ExpiryArg)
 	}
 	call := args.Call(b.Node)
 	if e := holderOf(b.Leases[some[0]]).Target(); node.DeclaredOnly.Load() && e.Holding == script.HoldsMark {

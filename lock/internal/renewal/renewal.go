@@ -28,11 +28,11 @@ type Holder interface {
 
 // Target is a lease as Redis stores it.
 type Target struct {
-	Key     string // of the lock
-	Owner   string
-	Holding script.Holding // how the lock stores its owners
-	TTL     time.Duration  // that a renewal sets: the lease plus the takeover delay
-	TTLArg  any            // the same in milliseconds, boxed
+	Key       string // of the lock
+	Owner     string
+	Holding   script.Holding // how the lock stores its owners
+	Expiry    time.Duration  // of the key, as a renewal sets it: the lease plus the takeover delay
+	ExpiryArg any            // the same in milliseconds, boxed
 }
 
 // Leases are all leases that the client holds.

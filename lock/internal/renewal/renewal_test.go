@@ -42,13 +42,13 @@ func (l *testLease) Count() int                          { return 1 }
 func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
 	e, ctx := l.entry, t.Context()
 	if e.Holding == script.HoldsPermit {
-		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.TTL).UnixMilli()), Member: e.Holding.Member(e.Owner)})
+		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.Expiry).UnixMilli()), Member: e.Holding.Member(e.Owner)})
 		return
 	}
 	p.HSet(ctx, e.Key, e.Owner, 1)
-	p.PExpire(ctx, e.Key, e.TTL)
+	p.PExpire(ctx, e.Key, e.Expiry)
 	if e.Holding == script.HoldsMark {
-		p.Set(ctx, script.MarkKey(e.Key, e.Owner), 1, e.TTL)
+		p.Set(ctx, script.MarkKey(e.Key, e.Owner), 1, e.Expiry)
 	}
 }
 
@@ -82,14 +82,14 @@ func TestRenewMixedBatch(t *testing.T) {
 		var want []watchdog.Outcome
 		for i := range rounds {
 			for n, e := range []Target{
-				{Key: "job", TTL: time.Hour},
-				{Key: "read", TTL: time.Hour, Holding: script.HoldsMark},
-				{Key: "longer", TTL: 2 * time.Hour},
-				{Key: "permits", TTL: time.Hour, Holding: script.HoldsPermit},
+				{Key: "job", Expiry: time.Hour},
+				{Key: "read", Expiry: time.Hour, Holding: script.HoldsMark},
+				{Key: "longer", Expiry: 2 * time.Hour},
+				{Key: "permits", Expiry: time.Hour, Holding: script.HoldsPermit},
 			} {
-				e.Key, e.Owner, e.TTLArg = fmt.Sprint(e.Key, ":", i), fmt.Sprintf("v/1:0000000000000001-%d", n), e.TTL.Milliseconds()
+				e.Key, e.Owner, e.ExpiryArg = fmt.Sprint(e.Key, ":", i), fmt.Sprintf("v/1:0000000000000001-%d", n), e.Expiry.Milliseconds()
 				l := &testLease{entry: e}
-				r.Watch(&l.Lease, watchdog.Spec{TTL: e.TTL, Sent: time.Now(), Holder: l})
+				r.Watch(&l.Lease, watchdog.Spec{TTL: e.Expiry, Sent: time.Now(), Holder: l})
 				b.Leases, b.Results = append(b.Leases, &l.Lease), append(b.Results, watchdog.Result{})
 				if gone := i == 1 && e.Holding == script.HoldsField; gone { // of each length
 					want = append(want, watchdog.Missing)
@@ -150,7 +150,7 @@ func TestUnknownPrimary(t *testing.T) {
 			t.Error("the answers count")
 		}
 		for i, want := range results {
-			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrNotNamed) {
+			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrServersUnknown) {
 				t.Errorf("%+v counts as %+v", want, got)
 			}
 		}

@@ -15,9 +15,9 @@
 --          Or, at a replica, one error for all: see demoted.lua
 local answers, answered, previous = {}, 0
 
--- columns finds the values that belong to the letters. They are in the list sent, from the index at on. It writes the
--- value of each letter '=' into the list places. It returns the positions of the letters '.'; for each of these
--- positions, the index before its value for the first operation; and the index that follows all values.
+-- columns finds the values that belong to the letters. The values are in the list sent, from the index at on. columns
+-- writes the value of each letter '=' into the list places. It returns the positions of the letters '.'; for each of
+-- these positions, the index just before its value for the first operation; and the index just after all the values.
 local function columns(letters, sent, at, count, places)
   local own, before = {}, {}
   for i = 1, #letters do
@@ -57,7 +57,8 @@ while arg <= last do
     local _, answer = pcall(run, keys, args)
     if type(answer) ~= 'number' then
       if type(answer) == 'table' and answer.err then
-        -- As text: at some errors in a list go-redis stops reading, and reuses the connection all the same.
+        -- The error is sent as text: at some errors in a list, go-redis stops reading the reply, but still reuses the
+        -- connection.
         answer = answer.err
       end
       local refused = demoted(answer)

@@ -80,8 +80,8 @@ if keep > 0 then
   end
   local before = 0
   -- The list is read only if there are more deadlines than live waiters of ours: the other deadlines are of Redisson's
-  -- waiters, or of dead ones. Dead waiters of ours don't count: one that Redisson removed is still in queue.alive but
-  -- has no deadline, and would hide a waiter of Redisson's.
+  -- waiters, or of dead ones. Dead waiters of ours aren't counted: Redisson may have removed such a waiter, which then
+  -- has no deadline but is still in queue.alive. Counting it would hide a waiter of Redisson's.
   if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
     for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
       if waiter == ARGV[1] then

@@ -4,8 +4,8 @@ local hour = 3600000
 
 -- lengthen makes the queue expire 12 to 24 hours after its last deadline. It is called whenever a waiter of ours asks
 -- and has to go on waiting. So no waiter that is in the queue at that time loses its place. The 12 hours are for
--- Redisson's waiters that come when all of ours are dead. Redis deletes an empty queue with its expiry, so only a queue
--- that is never empty in 12 hours is lost.
+-- Redisson's waiters that come when all of ours are dead. When a queue becomes empty, Redis deletes its key and thus
+-- the expiry. So only a queue that isn't empty at any time in those 12 hours is lost.
 local function lengthen(queue, ms)
   pcall(function()
     local last = redis.call('zrange', queue.deadlines, -1, -1, 'withscores')[2]

@@ -9,7 +9,7 @@ local function checkWaiter(name)
   end
 end
 
--- leave removes a waiter, from the list last: a waiter that is left in the list alone counts as dead.
+-- leave removes a waiter, from the list last: a waiter that is only in the list counts as dead.
 local function leave(queue, waiter)
   redis.call('zrem', queue.deadlines, waiter)
   redis.call('zrem', queue.alive, waiter)

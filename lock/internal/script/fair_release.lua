@@ -1,5 +1,5 @@
--- Releases the lock, and wakes the next in the queue and the waiters for a Mutex with the same name; or removes an
--- owner that gives up waiting from the queue.
+-- Releases the lock, and wakes the next in the queue and the waiters for a Mutex with the same name; or removes from
+-- the queue an owner that no longer waits.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  unused: all scripts of a kind take the same keys

@@ -43,7 +43,7 @@ func (s *Forcer) Args(r *Request, a ForceArgs) {
 type ForceReply struct {
 	Held    bool
 	Owners  []string // that held the lock, at most ten
-	Refused error    // the server's error to a message, nil: none
+	Refused error    // the server's error if it refused a message; nil: it refused none
 }
 
 // ParseForce parses the reply of a Forcer.

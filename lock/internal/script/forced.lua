@@ -1,7 +1,7 @@
--- tellForced appends an owner whose lock was just deleted to the list held, which takes ten owners, and publishes a
--- message to the owner's client that also names the caller. If client is nil, the owner isn't lockdog's, and nobody is
--- notified. tellForced returns the error's text if the message was refused. It skips fields of the hash that aren't
--- owners.
+-- tellForced appends an owner whose lock was just deleted to the list held, unless the list has ten owners. It
+-- publishes a message to the owner's client. The message also names the caller. If client is nil, the owner isn't
+-- lockdog's, and nobody is notified. tellForced returns the error's text if the message was refused. It skips fields of
+-- the hash that aren't owners.
 local function tellForced(held, owner, client)
   if owner == '@lockdog' or owner == 'mode' then
     return

@@ -12,8 +12,8 @@ import (
 const fencePart = "lockdog:fence:"
 
 // Reserved are the parts of names that mark the keys in which lockdog and Redisson keep the state of a lock, a slot or
-// a client. A lock with such a name could overwrite that state. A part is reserved anywhere in a name: with another
-// client's key prefix before it, the name may be such a key.
+// a client. A lock with such a name could overwrite that state. A part is reserved anywhere in a name: the text before
+// it may be another client's key prefix, and the name then one of that client's keys.
 //
 // "{name}:timeout", the key of a Semaphore's permits, isn't reserved. Programs use such names for locks, and no kind of
 // lock overwrites a key of another type.
@@ -52,7 +52,8 @@ func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
 // counts as waiting, ms. See rw.lua.
 func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
 
-// markKeys returns the part with which the keys of all marks of one holder begin. See rw.lua.
+// markKeys returns the common prefix of the keys of one holder's marks. A holder of a read-write lock has one mark for
+// each time that it entered the lock: see rw.lua.
 func markKeys(key, owner string) string { return suffixed(key, owner+":rwlock_timeout:") }
 
 // MarkKey returns the key of the first mark of a read-write lock's holder.

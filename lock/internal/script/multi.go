@@ -48,7 +48,7 @@ func RaiseArgs(r *Request, c Claim, token int64) {
 // ParseRaise reports whether the lock is still the owner's.
 func ParseRaise(reply any) bool { return reply == int64(1) }
 
-// MultiAcquireReply is the reply of multi_acquire.lua.
+// MultiAcquireReply is the reply of multi_acquire.lua. If granted, Left and Remaining aren't valid.
 type MultiAcquireReply struct {
 	AcquireReply
 	Tokens []int64 // if granted

@@ -3,11 +3,11 @@
 -- protocol in lock/internal/waitset/waitset.go.
 --
 -- A client is chosen only if the channel has as many subscribers as the wait set (KEYS[3] of acquire.lua) has entries.
--- If it has more subscribers, a client waits that has no entry; if it has fewer, a client of the set isn't subscribed
--- any more. Otherwise all are woken. The set and the token counter aren't in the KEYS of release.lua, so that it works
--- if they can't be used (an ACL, a slot that moves): without the set it wakes all, without the counter it only wakes
--- the client. If one is missing, it isn't created: the slot may be moving to this node, and the key may not have
--- arrived yet.
+-- Otherwise all are woken: with more subscribers than entries, a client waits that has no entry; with fewer, a client
+-- of the set isn't subscribed any more. The set and the token counter aren't in the KEYS of release.lua, so that it
+-- works if they can't be used (an ACL, a slot that moves): without the set it wakes all, without the counter it only
+-- wakes the chosen client. If the set or the counter is missing, it isn't created: the slot may be moving to this node,
+-- and the key may not have arrived yet.
 --
 -- The grant lasts for the short trust time in the waiter's entry. Its message on <channel>:<tag> is
 --   <token> <time> <traceparent of the old owner, or '-'>\n<new owner>\n<old owner>
@@ -15,8 +15,9 @@
 -- is older than the trust time is only woken: it may have been stopped since, and a grant to it would keep the lock
 -- from the others for that time.
 --
--- The subscriber of <channel>:<tag> is counted before the grant, not by the message: a sharded message also reaches
--- subscribers at the shard's replicas, which aren't counted, and a client that gets the message believes it.
+-- The subscribers of <channel>:<tag> are counted before the grant. The count that publishing returns isn't used: a
+-- sharded message also reaches subscribers at the shard's replicas, which this count leaves out, and a client that gets
+-- the message believes it.
 --
 -- Returns  {4, now}         released, and granted to a waiter by a message: a remote grant
 --          {5, now, token}  handed over to the waiter of ARGV[9]: its client was chosen
@@ -33,7 +34,7 @@ end
 
 local gone = takeOut ~= add and takeOut or ''
 local waiting = redis.pcall('zcard', set)
-if type(waiting) ~= 'number' or fairWaits and foreignSet(set) then -- without '~', acquire.lua has checked foreignSet(set)
+if type(waiting) ~= 'number' or (fairWaits and foreignSet(set)) then -- acquire.lua sets '+' alone only after this check
   waiting = 0
 elseif present(gone) then
   waiting = waiting - 1
@@ -68,16 +69,16 @@ if listening and waiting == listening and waiting > 0 then
       if traceparent == '-' then
         traceparent = ''
       end
-      local own, to = owner == ARGV[9] and not late(ARGV[11]), channel .. ':' .. nextClient
+      local handsOver, to = owner == ARGV[9] and not late(ARGV[11]), channel .. ':' .. nextClient
       local token, text
-      if own or (counted(to) or 0) > 0 then
+      if handsOver or (counted(to) or 0) > 0 then
         token, text = transfer(KEYS[1], ARGV[1], ARGV[5], true,
-          owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
+          owner, handsOver and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
       end
       if token then
         updateWaitSet()
       end
-      if token and own then
+      if token and handsOver then
         return {5, now, token}
       elseif token then
         local from = string.match(found[2] or '', ' (%S+)$') or '-'

@@ -24,7 +24,7 @@ if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
 end
 local meta = ARGV[2]
 if found[2] and string.byte(found[2], 2) == fairMark then
-  meta = '+~' .. meta
+  meta = '+~' .. meta -- '+' alone may be dropped: the release then wakes all
 end
 if ARGV[3] ~= '' then
   meta = meta .. ' ' .. ARGV[3]

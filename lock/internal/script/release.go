@@ -134,8 +134,9 @@ type ReleaseArgs struct {
 	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
-// PassOn says to which waiting clients a release of a Mutex passes the lock on. If it is to one client, that client is
-// granted the lock, if it has an entry with an owner (see next.lua), or woken. If none can be chosen, all are woken.
+// PassOn says to which waiting clients a release of a Mutex passes the lock on. If the lock is passed on to one client,
+// that client's waiter is granted the lock if the client's entry has an owner and next.lua allows it. Otherwise the
+// client is only woken. If no client can be chosen, all are woken.
 type PassOn int
 
 // The numbers are the values of ARGV[4] of release.lua.
@@ -176,7 +177,7 @@ type ReleaseReply struct {
 	Refused         error // released, but the server refused a step that follows, such as a message to waiters
 	GrantedRemotely bool  // released, and granted to a waiter by a RemoteGrant
 
-	OthersWait bool // one other client was woken, or others go on waiting after a hand-over in this process
+	OthersWait bool // another client was woken, or others still wait after a hand-over to a waiter of this client
 }
 
 // Outcome is the outcome of a release.

@@ -1,6 +1,6 @@
--- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. The script is put together from
--- entry.lua, next.lua and this file, with others before them: see Release in release.go. The variables that this file
--- doesn't define are those of entry.lua.
+-- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. The functions handOver and
+-- release in script.go put the script together from this file and others. The variables that this file doesn't define
+-- are those of entry.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  owner
@@ -20,8 +20,8 @@
 --          or what next.lua returns
 --
 -- To wake all, '0' is published. To wake the client that has waited longest, the time is published on its channel,
--- <channel>:<tag>, and with ARGV[4] = 1 the tag on the lock's channel: the others then wait a moment before they ask.
--- Redisson's waiters ignore tags.
+-- <channel>:<tag>. With ARGV[4] = 1, the tag is also published on the lock's channel: the other clients then wait a
+-- moment before they ask. Redisson's waiters ignore tags.
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- changes nothing, but fails at a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])

@@ -28,8 +28,8 @@ local function beside(key, suffix)
   return '{' .. key .. '}:' .. suffix
 end
 
--- expire extends a lock. Of a read-write lock it extends the owner's mark (see rw.lua), and the lock if that would
--- expire earlier. If the mark is missing, it returns an error.
+-- expire extends a lock. For a read-write lock, it extends the owner's mark (see rw.lua), and the lock's key if that
+-- would expire before the mark. If the mark is missing, it returns an error.
 local function expire(kind, key, owner, lease, expiry)
   if kind ~= 'r' then
     return run('pexpireat', key, expiry)
@@ -61,9 +61,10 @@ local function permit(timeouts, member, expiry)
   if tooLate and not gone then
     return 3
   end
-  local writes = run('zrem', timeouts, member .. '-') -- no such member. After a ZREM, a full Redis also accepts a ZADD
+  -- Removes nothing, but a replica refuses it. After a ZREM, a full Redis also accepts a ZADD.
+  local probe = run('zrem', timeouts, member .. '-')
   if gone then
-    return type(writes) == 'table' and writes.err or 0
+    return type(probe) == 'table' and probe.err or 0
   end
   local set = run('zadd', timeouts, expiry, member)
   return type(set) == 'table' and set.err or 1
@@ -78,9 +79,9 @@ local function renew(kind, key, owner, lease, expiry)
   if type(own) == 'table' then
     return own.err
   elseif own == 0 then
-    local writes = run('hdel', key, owner) -- no such field
-    if type(writes) == 'table' then
-      return writes.err
+    local probe = run('hdel', key, owner) -- removes nothing, but a replica refuses it
+    if type(probe) == 'table' then
+      return probe.err
     end
     return run('exists', key) == 1 and 2 or 0
   elseif tooLate then
@@ -91,8 +92,8 @@ local function renew(kind, key, owner, lease, expiry)
 end
 
 -- Nearly all leases are of kind '' and still held: two commands renew each of them. If one of the two doesn't return 1,
--- renew begins again and finds out why, which is harmless. PEXPIREAT costs Redis less than PEXPIRE, which it would
--- rewrite as PEXPIREAT for its replicas.
+-- renew starts over and finds out why. To run the commands again is harmless. PEXPIREAT costs Redis less than PEXPIRE,
+-- which it would rewrite as PEXPIREAT for its replicas.
 local out, n, at = {now, 0}, 0, 2
 while argv[at] do
   local kind, lease, last = argv[at], argv[at + 1], at + 1 + 2 * argv[at + 2]

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-// A section has the leases of one holding and length, as long as they come one after the other.
+// Leases with the same holding and length share a section if they are added one after the other.
 func TestRenewArgs(t *testing.T) {
 	t.Parallel()
 	const permits = "v/1:0000000000000001-2"
@@ -183,7 +183,7 @@ func (r *renewRig) renew(notAfter int64, leases ...rigLease) (RenewReply, error)
 	return got, nil
 }
 
-// ends are when what a lease is of ends, roughly: a key, the member of a sorted set.
+// ends returns how long the keys still live and, for a sorted set, when each member's time is over; rounded to minutes.
 func (r *renewRig) ends() map[string]time.Duration {
 	ctx, ends := r.Context(), make(map[string]time.Duration)
 	for _, key := range r.rdb.Keys(ctx, "*").Val() {
@@ -251,7 +251,7 @@ func TestRenewTooLate(t *testing.T) {
 	}
 }
 
-// A replica tells of no lease what may not be so at the primary: its refusal is the answer to the call.
+// A replica says nothing about a lease that may be wrong at the primary: the whole call is answered with READONLY.
 func TestRenewAtReplica(t *testing.T) {
 	t.Parallel()
 	r := newRenewRig(t)

@@ -6,7 +6,7 @@ import "github.com/lockdog/lockdog/lock/internal/backend"
 // room for the keys and arguments of most scripts.
 type Request struct {
 	backend.Call
-	notAfter int // the not-after is the argument of this number, from 1; 0: the script takes none
+	notAfter int // the number of the argument that is the not-after, from 1; 0: the script takes none
 
 	keys  [3]string
 	boxed [2]any

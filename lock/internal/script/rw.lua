@@ -59,9 +59,9 @@ local function lease(holder, count)
 end
 
 -- look returns the holders other than own: the writer, the one with the longest lease, and the dead. In a lock with
--- many readers it finds only one live one, unless all is true, or the first that it looks at are dead: to check
--- thousands in a release would block Redis for milliseconds. If the key isn't a read-write lock, seen.alien is the
--- error.
+-- many readers it finds only one live reader, unless all is true, or the first readers that it looks at are dead: to
+-- check thousands in a release would block Redis for milliseconds. If the key isn't a read-write lock, seen.alien is
+-- the error.
 local function look(own, all)
   local seen = {left = -2, readers = 0, dead = {}}
   local function at(fields, one)
@@ -178,8 +178,8 @@ local function lastTurn()
   return tonumber(last)
 end
 
--- gone notifies waiters that a writer has left, or all holders have, and sets KEYS[4] if there are any waiters. It
--- returns the error's text if a command was refused.
+-- gone notifies waiters that a writer has left, or that all holders have. If there are any waiters, it also sets
+-- KEYS[4]. It returns the error's text if a command was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()

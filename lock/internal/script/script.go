@@ -17,9 +17,9 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// wakeFair is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock is the owner's and
-// has the mark '~'.
-var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
+// ifFairWaits is Lua code that wakes the first waiter for a FairMutex with the lock's name, if the lock is the owner's
+// and has the mark '~'.
+var ifFairWaits = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
 // function returns Lua code that defines a function. Its parameters are KEYS and ARGV, and its body is the source of a
 // script.
@@ -27,24 +27,27 @@ func function(name string, source ...string) string {
 	return name + " = function(KEYS, ARGV)\n" + strings.Join(source, "") + "end\n"
 }
 
-// release returns the code that follows entry.lua in a release. shared are the fragments to put before next.lua: none
-// in a batch, which begins with them. With handOver a release is, if nothing is shared:
+// handOver returns the code of a release that hands the lock over if no other client is seen to wait (near.lua). If it
+// hasn't handed the lock over, it goes on as release does. Its parts run one after the other, in one scope:
 //
-//	entry                                          reads the lock
-//	if it may be handed over: near, then hand_over, which may return
-//	if a FairMutex's waiter may wait: fair_wake    wakes it
-//	if others wait: next                           chooses a client, and may grant it the lock, and return
-//	release                                        deletes the lock, and wakes the client that was chosen, or all
-func release(shared ...string) string {
-	return wakeFair +
-		"if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" +
-		read("release")
+//	entry                              reads the lock
+//	near                               finds out whether other clients wait
+//	  if none do: hand_over            hands the lock over, and returns
+//	if fairWaits: fair_marked          wakes the first waiter for a FairMutex
+//	if setMayHaveOthers: next          chooses a client; returns if it has granted that client the lock
+//	release                            deletes the lock, and wakes the client that was chosen, or all
+//
+// needed are fragments that hand_over.lua and next.lua need. They are pasted just before these, so that a release that
+// runs neither of them doesn't ask for the time. A batch passes none, because it begins with them.
+func handOver(needed ...string) string {
+	return read("entry", "near") + "if near then\n" + read(needed...) + read("hand_over") + "end\n" + release(needed...)
 }
 
-// handOver returns the code of a release that hands the lock over if no other client is seen to wait (near.lua). If it
-// hasn't handed the lock over, it goes on as release does. shared are as for release.
-func handOver(shared ...string) string {
-	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + release(shared...)
+// release returns the part of handOver from fair_marked on.
+func release(needed ...string) string {
+	return ifFairWaits +
+		"if found[1] and setMayHaveOthers and ARGV[4] ~= '0' then\n" + read(needed...) + read("next") + "end\n" +
+		read("release")
 }
 
 // load returns a script: the shared fragments, followed by the file with the script's name.

@@ -1,5 +1,5 @@
--- Undoes an acquire, such as one whose reply was lost: gives back what it took, and prevents a delayed call of it from
--- taking any.
+-- Undoes an acquire, such as one whose reply was lost: gives back the permits that it took. If the acquire reaches
+-- Redis later, it takes none.
 --
 -- KEYS[1]   the semaphore
 -- KEYS[2]   the owner's receipt

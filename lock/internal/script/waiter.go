@@ -12,8 +12,8 @@ type Entries struct {
 	TakeOut string // the entry of an earlier waiter; "": none
 	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
 	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
-	// AddIsThere is for a hand-over to the waiter of Add, which the set may have already: in place of TakeOut, Add is
-	// taken out if that waiter gets the lock.
+	// AddIsThere is for a hand-over to the waiter of Add, if the wait set may have Add already. TakeOut is then
+	// ignored, and Add is removed unless another client is chosen.
 	AddIsThere bool
 }
 

@@ -11,8 +11,8 @@ const (
 
 // WaitsKey returns the key of a client's long waits. The argument random has the random digits in the client's owners.
 // The key is a hash: owner of a lease -> waits whose ctx carries the lease, or whose Multi has taken it, encoded by
-// package waitgraph. A wait that carries no lease is in the field of its own owner. The random digits are the hash tag,
-// so that the keys of clients are in different slots.
+// package waitgraph. A wait that carries no lease is in the field of the waiter's owner. The random digits are the hash
+// tag, so that the keys of clients are in different slots.
 func WaitsKey(prefix, random string) string { return prefix + waitsPart + "{" + random + "}" }
 
 // WaitingKey returns the key of the clients that have long waits: their random digits -> expiry, ms.

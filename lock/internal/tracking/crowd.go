@@ -5,9 +5,9 @@ import "time"
 const (
 	// A check of a hash is in vain if it finds the same expiry as the previous check: the watched entries have most
 	// likely not changed. A few such checks are normal: others may change their own fields, and a newly added entry is
-	// checked, too. maxVain in vainWindow mean that there are more keys than the server's tracking-table-max-keys: it
-	// then reports a key as changed when it forgets that key for another. Reading the key again makes it forget the
-	// next.
+	// checked, too. maxVain such checks in vainWindow mean that there are more keys than the server's
+	// tracking-table-max-keys: to track one more key, the server then forgets another, and reports the forgotten key as
+	// changed. Reading that key again makes the server forget the next.
 	maxVain    = 500
 	vainWindow = time.Second
 	// Two expiries that differ by less are the same: the reply may take time. A renewal makes a larger difference.

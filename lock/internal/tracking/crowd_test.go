@@ -9,8 +9,8 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-// A server that can't track as many keys as are watched reports those that it forgets. They aren't read again and again; and a loss is noticed all
-// the same, once it is or the keys are fewer.
+// A server that can't track all watched keys reports those that it forgets as changed. The client must not read them
+// again and again. When fewer keys are watched, a loss is noticed again.
 func TestTrackers_MoreKeysThanAreTracked(t *testing.T) {
 	t.Parallel()
 	const keys, tracked = 2000, 100

@@ -41,7 +41,7 @@ type nodeTracker struct {
 	due  map[*watchedKey]struct{}
 }
 
-// request asks for a check of a key by one of the tracker's signals. Trackers.mu must be held.
+// request makes a key due for a check, and sends a signal: the tracker's added or changed. Trackers.mu must be held.
 func (n *nodeTracker) request(k *watchedKey, signal chan struct{}) {
 	n.due[k] = struct{}{}
 	select {
@@ -107,7 +107,7 @@ func (n *nodeTracker) track() error {
 func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
 	for pinged := false; ; {
 		ev, err := c.invalidations.Receive(ctx, pingInterval)
-		flushed := redisfail.IsNullMessage(err) // a database was: any key may have changed
+		flushed := redisfail.IsNullMessage(err) // a database was flushed: any key may have changed
 		switch {
 		case err == nil, flushed:
 			pinged = false

@@ -173,8 +173,7 @@ func (t *Trackers) hasKeys(n *nodeTracker) bool {
 	return n.keys > 0
 }
 
-// invalidate requests checks of those of a tracker's keys that have one of the names, or of all its keys if all is
-// true.
+// invalidate requests checks of a tracker's keys: of those with the given names, or of all keys if all is true.
 func (t *Trackers) invalidate(n *nodeTracker, names []string, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 const patience = 30 * time.Second
 
-// entry is an Watched with a fixed deadline.
+// entry is a Watched with a fixed deadline.
 type entry struct {
 	member   string
 	deadline time.Time

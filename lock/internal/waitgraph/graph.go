@@ -120,8 +120,8 @@ func (g *Graph) Next(from Awaited) []Step {
 	return steps
 }
 
-// closing returns the step that closes a cycle: the wait to, with a lease of the lock from that it carries. Of several
-// such leases it takes the one with the smallest owner. ok is false if there is none.
+// closing returns the step that closes a cycle: its Wait is to, and its Hold is a lease of the lock from that to
+// carries. Of several such leases it takes the one with the smallest owner. ok is false if there is none.
 func (g *Graph) closing(from Awaited, to *Wait) (step Step, ok bool) {
 	held := g.holders[from.Name]
 	if !held.Block(from.Kind) {

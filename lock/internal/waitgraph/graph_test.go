@@ -99,7 +99,8 @@ func TestGraph_Cycles(t *testing.T) {
 	}
 }
 
-// A cycle of MaxDepth waits is found, and by each of them as the same; a longer one isn't, and neither does a lock with too many holders count.
+// A cycle of MaxDepth waits is found, and each of its waits finds the same one. A longer cycle isn't found. A lock with
+// more than MaxHolders holders is in no cycle.
 func TestGraph_Bounds(t *testing.T) {
 	t.Parallel()
 	ring := func(n int) *waitgraph.Graph {
@@ -130,7 +131,8 @@ func TestGraph_Bounds(t *testing.T) {
 	}
 }
 
-// The search for the cycle of each of many waits under one lease takes no more than a few steps: nothing is done anew for waits that wait for the same.
+// The search for the cycle of one of many waits that carry the same lease takes only a few steps: waits for the same
+// lock are followed once.
 func TestGraph_ManyWaitsOfALease(t *testing.T) {
 	const many = 2000
 	g := graph(t, "a: a", "b: b")

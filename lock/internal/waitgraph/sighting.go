@@ -5,9 +5,9 @@ import "time"
 // Sighting is a cycle that was seen once. The cycle is a deadlock if all of it was true at one moment. But its waits
 // and leases are read one after the other, and what other clients have written may be old. So the cycle must be seen a
 // second time, at least SightingsApart later, with the same leases and waits, and every wait of another client must
-// have been refreshed after the first time. Then at the end of the first reading all waits lasted and all leases were
-// held. If a lease is released, a wait ends, or a client dies or is cut off before it refreshes its waits, the cycle
-// isn't confirmed.
+// have been refreshed after the first time. Then, at the end of the first reading, all waits were going on and all
+// leases were held. If a lease is released, a wait ends, or a client dies or is cut off before it refreshes its waits,
+// the cycle isn't confirmed.
 type Sighting struct {
 	Key  string    // of the cycle; "": none was seen
 	Next time.Time // when to read again
@@ -19,8 +19,9 @@ type Sighting struct {
 // confirmPause is the first Sighting.pause; each pause is twice the one before.
 const confirmPause = 250 * time.Millisecond
 
-// Sight returns the sighting of a cycle by a reading that ended at a time. The time when it began won't do: a wait that
-// was read first may have been refreshed during the reading, and have ended before another wait of the cycle began.
+// Sight returns the sighting of a cycle by a reading that ended at the given time. The time when the reading began
+// won't do: a wait that was read first may have been refreshed during the reading, and have ended before another wait
+// of the cycle began.
 func Sight(c Cycle, at time.Time) Sighting {
 	s := Sighting{Key: c.Key(), Next: at.Add(SightingsApart), seen: at, pause: confirmPause}
 	for _, step := range c {

@@ -54,7 +54,7 @@ type Awaited struct{ Name, Kind string }
 // Awaited returns the lock that the wait waits for.
 func (w *Wait) Awaited() Awaited { return Awaited{w.Name, w.Kind} }
 
-// Hold is a lease. Its JSON is in what Redis stores.
+// Hold is a lease. Its JSON is part of what Encode returns.
 type Hold struct {
 	Name  string `json:"n"` // of the lock, without the key prefix
 	Kind  string `json:"k"` // of the lock, as in lockdog.kind

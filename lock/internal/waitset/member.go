@@ -43,7 +43,8 @@ func (m *Member) Channel() string { return m.channel }
 func (m *Member) Reachable() bool { return m.reachable }
 
 // SetReachable notes whether messages on the channel arrive. If the message of a grant was lost, the head finds the
-// grant when it asks. empty: the queue has no head. Then, once messages arrive again, GiveBackLast is called instead.
+// grant when it asks. If empty is true, the queue has no head: then SetReachable calls GiveBackLast when messages
+// arrive again.
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
@@ -51,8 +52,8 @@ func (m *Member) SetReachable(reachable, empty bool) {
 	}
 }
 
-// Message handles a message from the channel: it keeps a grant for TakeGrant, and gives a grant back whose claim was
-// abandoned. owner is the head's owner; "": there is no head. wake is true if the head must wake up, to accept the
+// Message handles a message from the channel. It keeps a grant to the head for TakeGrant. A grant to an abandoned claim
+// is given back. owner is the head's owner; "": there is no head. wake is true if the head must wake up, to accept the
 // grant or to ask.
 func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
@@ -72,8 +73,8 @@ func (m *Member) Message(payload, owner string) (wake bool) {
 	return true
 }
 
-// Register registers a claim. It returns what must change in the wait set, by the claim's request for the lock or by a
-// release. trust is the trust time; 0: the claim trusts no grant. lease is its lease in milliseconds, boxed.
+// Register registers a claim. It returns the changes to the wait set, which the claim's request for the lock, or a
+// release, must make. trust is the trust time; 0: the claim trusts no grant. lease is its lease in milliseconds, boxed.
 func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.Entries {
 	if m.client.slow() {
 		trust = 0
@@ -86,7 +87,8 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 		}
 	}
 	m.registered = claim
-	// A claim keeps its entry with an owner: the set may still have that entry, and a release may grant by it.
+	// An entry without an owner doesn't replace the claim's entry with an owner: the set may still have the latter, and
+	// a release may grant the claim the lock.
 	if trust > 0 || !MayBeGranted(claim.WaitEntry()) {
 		claim.SetWaitEntry(entry)
 	}
@@ -151,9 +153,9 @@ func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the attempt was to send the
-// claim's entry, so that the script removes the entry from the wait set. moving: the lock's slot is moving, so the
-// entry wasn't sent, and may still be at the other node.
+// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the attempt had the claim's
+// entry to send, and the script removes that entry from the wait set. moving: the lock's slot is moving, so the entry
+// wasn't sent, and may still be at the other node.
 func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	m.since = now
 	m.forget(claim)
@@ -165,8 +167,8 @@ func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	}
 }
 
-// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the attempt was to send the
-// claim's entry, so the wait set may have it now.
+// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the attempt had the claim's entry
+// to send, so the wait set may have the entry now.
 func (m *Member) Refused(now int64, sentEntry bool) {
 	if m.since == 0 && sentEntry {
 		m.since = now
@@ -210,7 +212,7 @@ func (m *Member) GiveUp(claim Claim) {
 func (m *Member) Lingers() bool { return m.lingers }
 
 // GiveBackLast is for a queue that has ended. If the waiter that was registered last has left without the lock,
-// GiveBackLast gives the lock back that it was, or may be, granted.
+// GiveBackLast gives the lock back, because a release may have granted it to that waiter.
 func (m *Member) GiveBackLast() {
 	if m.registered != nil {
 		m.client.GiveBackAbandoned(m.registered.Owner())

@@ -1,14 +1,14 @@
-// Package waitset is a client's part in wait sets. By a wait set, a release passes the lock to one waiting client of
-// any process, in one round trip, instead of waking all clients.
+// Package waitset is a client's part in wait sets. With a wait set, a release passes the lock on to one waiting client,
+// of any process and in one round trip, instead of waking all clients.
 //
-// The wait set of a lock is a sorted set in Redis. It has one entry per client that waits for the lock and hears
-// messages on a channel of its own. A lock is passed on in four steps:
+// The wait set of a lock is a sorted set in Redis. It has one entry for each client that waits for the lock and is
+// subscribed to its own channel (see the messages below). A lock is passed on in four steps:
 //
 //  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that
 //     refuses the lock adds the client's entry, which contains the client's tag, the head's owner, and the trust time:
-//     how long the head trusts a grant (script.Entry). A release by a client with a queue adds that client's entry,
-//     too, if it passes the lock on to another client. The score is the time at which the client began to wait, or last
-//     got the lock; after a hand-over within the client, that of its next request.
+//     how long the head trusts a grant, and how old the score may be for one (script.Entry). A release by a client with
+//     a queue adds that client's entry, too, if it passes the lock on to another client. The score is the time at which
+//     the client began to wait, or last got the lock; after a hand-over within the client, that of its next request.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
 //     (next.lua), unless the score is older than that: then it only wakes the client. It publishes the remote grant on
 //     that client's channel and, with script.PassOnAnnounced, -tag on the lock's channel for all others. If the entry
@@ -72,7 +72,7 @@ const MaxTrust = 3 * time.Second
 // must: see Member.Lingers.
 const UnsubscribeDelay = time.Second
 
-// One release in wakeAllOneIn wakes all clients.
+// One release in wakeAllOneIn wakes all clients, because Redis may not count all listeners.
 const wakeAllOneIn = 64
 
 // WakeAllAtTimes returns p or, at random in one of wakeAllOneIn calls, script.WakeAll.
@@ -97,7 +97,7 @@ func newTag() string {
 // IsTag reports whether a message on the lock's channel, without its '-', has the form of a tag.
 func IsTag(message string) bool { return len(message) == tagDigits }
 
-// MayBeGranted reports whether a release may grant the lock by an entry: whether the entry has an owner. "": no entry.
+// MayBeGranted reports whether an entry has an owner, to which a release may grant the lock. "": there is no entry.
 func MayBeGranted(entry string) bool { return len(entry) > tagDigits }
 
 // Claim is the part of a waiter's request for a lock that a wait set needs.
@@ -155,8 +155,8 @@ func (c *Client) Abandon(claim Claim) {
 	c.expiries = append(c.expiries, expiry{claim.Owner(), now.Add(2 * MaxTrust)})
 }
 
-// GiveBackAbandoned gives back a lock that was granted to an owner whose claim was abandoned. Any other owner keeps the
-// lock: it has got the lock by asking, or is another client's.
+// GiveBackAbandoned gives back the lock that was granted to an owner, if the owner's claim was abandoned. Any other
+// owner keeps the lock: the owner has got it by asking, or is another client's.
 func (c *Client) GiveBackAbandoned(owner string) {
 	if claim := c.abandoned[owner]; claim != nil {
 		delete(c.abandoned, owner)
@@ -164,8 +164,8 @@ func (c *Client) GiveBackAbandoned(owner string) {
 	}
 }
 
-// GiveBackAll calls GiveBack for all abandoned claims: each may have been granted its lock, or may still be. It is
-// called as the client closes.
+// GiveBackAll calls GiveBack for all abandoned claims, because a release may have granted them their locks, or may
+// still do so. It is called when the client closes.
 func (c *Client) GiveBackAll() {
 	for owner := range c.abandoned {
 		c.GiveBackAbandoned(owner)
