@@ -63,7 +63,7 @@ type waitQueue struct {
 	due      wakeup    // why the head is to ask
 	nextAsk  alarm     // when it asks without a message
 	fallback time.Time // when it asks although another client was notified of a release; zero: none was
-	grantEnd time.Time // when that client's grant has ended unless it was renewed; zero: the client was only woken
+	grantEnd time.Time // when that client's grant, if it wasn't renewed, has ended at the latest; zero: it got none
 	timer    *time.Timer
 	timerAt  time.Time // zero: the timer isn't set
 
@@ -166,7 +166,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 	ws, w := q.ws, q.head
 	q.state = headSleeps
 	q.answered()
-	q.fallback = time.Time{} // the head has got the lock of that release
+	q.fallback, q.grantEnd = time.Time{}, time.Time{} // the head has got the lock of that release
 	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
@@ -215,6 +215,9 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	}
 	q.failures.note(err)
 	q.nextAsk = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
+	if attempt.why == wakeMessage || attempt.why == wakeFallback { // perhaps nobody else heard of the release
+		q.fallback, q.grantEnd = q.nextAsk.at, time.Time{}
+	}
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may
@@ -237,15 +240,14 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 	if !kind.usesWaitSet || q.count > 1 {
 		return false
 	}
-	told := q.due == wakeMessage || q.due == wakeFallback
-	if q.fallback.IsZero() || told {
-		return told
-	}
-	if !q.grantEnd.IsZero() {
+	granted := time.Now().Before(q.grantEnd) // to another client, and perhaps nobody else hears of the end
+	if granted {
 		w.claim.giveBackAfter(time.Until(q.grantEnd))
-		return false
+		if !q.fallback.IsZero() { // if all leases are alike, the grant has ended by then
+			w.claim.giveBackAfter(time.Until(q.fallback))
+		}
 	}
-	return true
+	return q.due == wakeMessage || !granted && (q.due == wakeFallback || !q.fallback.IsZero())
 }
 
 // handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or if a message or the fallback

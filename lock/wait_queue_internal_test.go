@@ -2,6 +2,7 @@ package lock
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -138,6 +139,12 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 		{"a mutex's only waiter leaves before it has heeded a message", mutexKind, 1, leaves(wakeMessage), wakeMessage, 0, true},
 		{"a mutex's only waiter leaves before its fallback", mutexKind, 1, func(q *waitQueue) bool {
 			q.fallback = time.Now()
+			return leaves(wakeNone)(q)
+		}, wakeNone, 0, true},
+		{"a mutex's only waiter leaves after its question has failed", mutexKind, 1, func(q *waitQueue) bool {
+			q.due = wakeMessage
+			a := q.startAsking()
+			q.headFailed(&a, io.EOF)
 			return leaves(wakeNone)(q)
 		}, wakeNone, 0, true},
 		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.usesWaitSet},
