@@ -16,10 +16,9 @@ import (
 // If the claim has an update, the update is repeated instead.
 func (cl *claim) cleanUp() { cl.cleanUpKeeping(time.Time{}) }
 
-// cleanUpKeeping is cleanUp for a lock that stays taken until keepUntil (WithMinHold); zero, or in the past: it
-// doesn't.
-func (cl *claim) cleanUpKeeping(keepUntil time.Time) {
-	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()}, keepUntil)
+// cleanUpKeeping is cleanUp for a lock that is to stay taken until a time: see releaseParams.keepUntil.
+func (cl *claim) cleanUpKeeping(until time.Time) {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()}, until)
 }
 
 // undo releases a grant that nobody will get. It waits for Redis until ctx ends, and for a second at most

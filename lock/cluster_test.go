@@ -234,7 +234,7 @@ func pass(t *testing.T, d time.Duration) {
 	always(t, d, func() bool { return true })
 }
 
-// oneSlot is a proxy before a cluster that wants all keys it can see in one slot, those in ARGV of a renewal included.
+// oneSlot is a proxy before a cluster that wants all locks of a renewal in one slot, though they are in ARGV.
 type oneSlot struct {
 	redistest.Hook
 	refused, calls, trips atomic.Int64

@@ -133,7 +133,8 @@ func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	}
 }
 
-// noteLostAtRelease notes that the release of a member's grant found it lost. mu must be held.
+// noteLostAtRelease notes that a member's grant turned out to be lost after the release of the composite had begun. mu
+// must be held.
 func (cl *compositeLease) noteLostAtRelease(g *grant, err error) {
 	at := slices.IndexFunc(cl.members, func(m *member) bool { return m.g == g })
 	if at >= 0 && !cl.members[at].ended {

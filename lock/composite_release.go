@@ -40,8 +40,21 @@ func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
 	return r.release(ctx, canceled, releaseMembers)
 }
 
+// noteUnused notes that the program won't get the lease: WithMinHold keeps no lock taken that was granted for it.
+func (l *Lease) noteUnused() {
+	l.target.grants(l, func(h grantHandle) {
+		if h.Lease != &h.g.first || h.g.lock.cfg.minHold == 0 { // or it has joined another lease
+			return
+		}
+		h.g.mu.Lock()
+		defer h.g.mu.Unlock()
+		h.g.ensureExtra().unused = true
+	})
+}
+
 // releaseUnused releases a lease that the program won't get. It doesn't wait for Redis if ctx has ended.
 func releaseUnused(ctx context.Context, l *Lease) {
+	l.noteUnused()
 	if ctx.Err() != nil {
 		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 		return

@@ -226,6 +226,12 @@ func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}
 	}
+	g.mu.Lock()
+	unused := g.extraCopy().unused
+	g.mu.Unlock()
+	if unused {
+		return time.Time{}
+	}
 	return g.hold.Since().Add(g.lock.cfg.minHold)
 }
 
@@ -237,9 +243,13 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 	if reply.OthersWait || reply.GrantedRemotely {
 		g.noteOthersWait()
 	}
-	g.client().waits.abandonEntry(g.claim)
+	var keepUntil time.Time
+	if !reply.Outcome.NotOurs() {
+		keepUntil = g.keepUntil()
+	}
+	g.client().waits.abandonEntry(keptClaim{g.claim, keepUntil})
 	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed acquire
-		g.claim.cleanUpKeeping(g.keepUntil())
+		g.claim.cleanUpKeeping(keepUntil)
 	}
 	switch {
 	case err != nil:

@@ -18,6 +18,7 @@ type grantExtra struct {
 	forced   error     // see noteForced; nil: no message of a ForceUnlock
 	forcedAt time.Time // when that message came
 
+	unused    bool     // the program didn't get its lease: see noteUnused
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
 	joined    []*Lease // the handles that joined, except those that were released
 

@@ -25,7 +25,7 @@ type handOver struct {
 	subscribed int  // how many of the channel's subscribers are this client's
 	ended      bool // end was called; guarded by waitQueues.mu
 
-	registered bool // the wait set may have the waiter's entry
+	registered bool // the wait set may have the waiter's entry, and no other entry is to be taken out
 }
 
 // handOverOrRelease releases the lock of a grant, or keeps it taken until g.keepUntil (WithMinHold). A release hands it

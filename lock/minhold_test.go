@@ -126,31 +126,84 @@ func TestMinHold_CameLater(t *testing.T) {
 	}
 }
 
-// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says.
+// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says,
+// and not at all if the lock was lost.
 func TestMinHold_DelayedAcquire(t *testing.T) {
 	t.Parallel()
+	const minHold, answer = 10 * time.Second, 2 * time.Second
+	for _, kind := range []string{"Mutex", "FairMutex", "Mutex, forced"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, ctx := redistest.StartFake(t), t.Context()
+			var lose atomic.Bool
+			var late []any
+			rdb := srv.Client(t, answerWithin(answer))
+			rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+				if isEval(cmd) && lose.Swap(false) {
+					late = cmd.Args()
+					return io.EOF
+				}
+				return nil
+			}})
+			c := open(t, rdb)
+			var m lock.Locker = c.Mutex("job", lock.WithMinHold(minHold))
+			if kind == "FairMutex" {
+				m = c.FairMutex("job", lock.WithMinHold(minHold))
+			}
+			free(t, try(t, c.Mutex("warm-up"))) // c knows the server's clock then
+			lose.Store(true)
+			asked := time.Now()
+			l, until := try(t, m), time.Now().Add(minHold)
+			if kind == "Mutex, forced" {
+				_, err := c.Mutex("job").ForceUnlock(ctx)
+				must(t, "ForceUnlock", err)
+				mustMatch(t, l.Release(ctx), lock.ErrLost)
+				until = asked.Add(answer) // the delayed acquire has no effect after that
+				synctest.Wait()           // for the first run of the cleanup
+			} else {
+				free(t, l)
+				synctest.Wait()
+				_, err := m.TryLock(ctx)
+				mustMatch(t, err, lock.ErrHeld)
+			}
+			must(t, "the delayed acquire", srv.Client(t).Do(ctx, late...).Err())
+			sleepUntil(until.Add(-10 * time.Millisecond))
+			_, err := m.TryLock(ctx)
+			mustMatch(t, err, lock.ErrHeld)
+			sleepUntil(until.Add(10 * time.Millisecond))
+			free(t, try(t, m))
+		})
+	}
+}
+
+// A release that keeps the lock taken leaves its owner there. So a lock that a second try doesn't find was lost.
+func TestMinHold_LostBetweenTries(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, ctx := redistest.StartFake(t), t.Context()
+		srv := redistest.StartFake(t)
 		var lose atomic.Bool
-		var late []any
-		c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+		c := openTapped(t, srv, fakeredis.Tap{Down: func(cmd redis.Cmder) error {
 			if isEval(cmd) && lose.Swap(false) {
-				late = cmd.Args()
+				del(t, srv, "job")
 				return io.EOF
 			}
 			return nil
 		}})
-		free(t, try(t, c.Mutex("warm-up"))) // c knows the server's clock then
+		l := try(t, c.Mutex("job", lock.WithMinHold(10*time.Second)))
 		lose.Store(true)
-		m := c.Mutex("job", lock.WithMinHold(10*time.Second))
-		l, granted := try(t, m), time.Now()
-		free(t, l)
-		must(t, "the delayed acquire", srv.Client(t).Do(ctx, late...).Err())
-		sleepUntil(granted.Add(10*time.Second - time.Millisecond))
-		_, err := m.TryLock(ctx)
+		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	})
+}
+
+// A lock that was taken for a lease which the program didn't get is freed at once.
+func TestMinHold_NotGot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openTapped(t, redistest.StartFake(t), fakeredis.Tap{})
+		held := try(t, c.Mutex("b"))
+		_, err := c.Multi([]string{"a", "b"}, lock.WithMinHold(time.Minute), lock.WithWait(time.Second)).Lock(t.Context())
 		mustMatch(t, err, lock.ErrHeld)
-		sleepUntil(granted.Add(10*time.Second + 10*time.Millisecond))
-		free(t, try(t, m))
+		free(t, try(t, c.Mutex("a")))
+		free(t, held)
 	})
 }
 

@@ -155,8 +155,10 @@ func (o *operations) releaseWithRetry(
 	if reply.Refused != nil {
 		rel.Error(redisfail.Classify(reply.Refused).Kind)
 	}
-	if reply.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil {
+	if reply.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil &&
+		!isAhead(params.keepUntil) {
 		// The lease hadn't ended, so most likely an earlier try of this call, whose reply was lost, removed the owner.
+		// A try that keeps the lock taken doesn't remove it.
 		done := script.ReleaseReply{Outcome: script.Done}
 		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: reply.sent}, nil
 	}

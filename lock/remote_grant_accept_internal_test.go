@@ -81,39 +81,87 @@ func TestHandOverTakesOutTheGrantableEntry(t *testing.T) {
 	})
 }
 
-// The last waiter leaves just before the grant to a waiter of another client ends. If that client is dead, somebody has
-// to wake all others after the end, not now.
-func TestLastWaiterLeavesAsAGrantEnds(t *testing.T) {
+// The last waiter leaves before the grant to a waiter of another client ends. If that client is dead, somebody has to
+// wake all others after the end, which may come sooner or later than the waiter's own lease suggests.
+func TestLastWaiterLeavesBeforeAGrantEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		lease time.Duration // of the waiter
+		left  time.Duration // when it leaves, from the start
+		asks  bool          // before it leaves
+	}{
+		"at once":                    {DefaultLease, 0, false},
+		"just before its fallback":   {DefaultLease, waitset.MaxTrust + fallbackAfter/2, false},
+		"after it has asked":         {DefaultLease, time.Second, true},
+		"with a shorter lease":       {time.Second, 0, false},
+		"with a shorter lease, late": {time.Second, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, start := redistest.StartFake(t), time.Now()
+				c, rdb := openFor(t, srv.Client(t)), srv.Client(t)
+				m := c.Mutex("job", WithLease(tt.lease))
+				w := c.waits.enter(t.Context(), &m.lock, &claim{lock: &m.lock, owner: c.newOwner()}, &acquireParams{}, acquireReply{}, nil)
+				synctest.Wait() // until it is subscribed
+				others := rdb.Subscribe(t.Context(), script.Channel("job"))
+				defer func() { _ = others.Close() }()
+				if _, err := others.Receive(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				rdb.HSet(t.Context(), "job", "dead:1", 1)
+				rdb.PExpire(t.Context(), "job", waitset.MaxTrust)
+				end := start.Add(waitset.MaxTrust)
+				c.waits.mu.Lock()
+				q := w.q
+				q.setFallback(true)
+				c.waits.mu.Unlock()
+				if tt.asks {
+					q.startAsking()
+					q.headRefused(&headAttempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "dead:1", Remaining: waitset.MaxTrust}})
+				}
+				time.Sleep(time.Until(start.Add(tt.left)))
+				c.waits.mu.Lock()
+				unheeded := q.leaving(w)
+				after := c.waits.leave(w)
+				c.waits.mu.Unlock()
+				after()
+				if unheeded {
+					t.Error("the cleanup is to wake all now")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*waitset.MaxTrust)
+				defer cancel()
+				_, err := others.ReceiveMessage(ctx)
+				if late := time.Since(end); err != nil || late < 0 || late > 2*fallbackAfter {
+					t.Errorf("all are woken %v after the end, %v", late, err)
+				}
+			})
+		})
+	}
+}
+
+// A claim that may be granted the lock once more isn't given back before WithMinHold is over.
+func TestGivenBackAfterMinHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		c, rdb := openFor(t, srv.Client(t)), srv.Client(t)
-		m := c.Mutex("job")
-		w := c.waits.enter(t.Context(), &m.lock, &claim{lock: &m.lock, owner: c.newOwner()}, &acquireParams{}, acquireReply{}, nil)
-		synctest.Wait() // until it is subscribed
-		others := rdb.Subscribe(t.Context(), script.Channel("job"))
-		defer func() { _ = others.Close() }()
-		if _, err := others.Receive(t.Context()); err != nil {
+		c, ctx := openFor(t, redistest.StartFake(t).Client(t)), t.Context()
+		m := c.Mutex("job", WithMinHold(10*time.Second))
+		l, err := m.TryLock(ctx)
+		if err != nil {
 			t.Fatal(err)
 		}
-		c.waits.mu.Lock()
-		q := w.q
-		q.setFallback(true)
-		c.waits.mu.Unlock()
-		time.Sleep(time.Until(q.fallback) - fallbackAfter/2)
-		c.waits.mu.Lock()
-		unheeded := q.leaving(w)
-		after := c.waits.leave(w)
-		c.waits.mu.Unlock()
-		after()
-		left := time.Now()
-		if unheeded {
-			t.Error("the cleanup is to wake all now")
+		until := time.Now().Add(10 * time.Second)
+		cl := l.target.(*grant).claim
+		cl.SetWaitEntry(script.Entry(c.waits.set.Tag(), waitset.MaxTrust, "", cl.owner))
+		if err := l.Release(ctx); err != nil {
+			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), waitset.MaxTrust)
-		defer cancel()
-		if _, err := others.ReceiveMessage(ctx); err != nil || time.Since(left) > 2*fallbackAfter {
-			t.Errorf("all are woken after %v, %v", time.Since(left), err)
+		next, err := m.Lock(ctx) // its first question finds that owner
+		if early := time.Until(until); err != nil || early > 0 {
+			t.Fatalf("it got the lock %v too early, %v", early, err)
+		}
+		if err := next.Release(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -1,7 +1,8 @@
 // Package cleanup removes entries that may be left in Redis: for example after an acquire whose caller got no reply,
-// after a failed release, and after the loss of a lease. It also repeats failed changes of counters. A task is repeated
-// until it succeeds after the last moment at which a delayed call can still write, or until its Timeout is over: the
-// entry has then expired in Redis. Task.RefusedOnce and Close end tasks earlier.
+// after a failed release, and after the loss of a lease. It also repeats failed changes of counters, and makes sure
+// that a lock stays taken for as long as it is to. A task is repeated until it succeeds after the last moment at which
+// a delayed call can still write, or until its Timeout is over: the entry has then expired in Redis. Task.RefusedOnce
+// and Close end tasks earlier.
 //
 // Each node has its own queue, so that a node that hangs delays no other.
 package cleanup

@@ -12,11 +12,12 @@
 --          {1, 0, text}   done, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 
+local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
+
 -- wake notifies waiters. It returns the error's text if a command was refused.
 local function wake()
   local refused, _, unheard
   if KEYS[3] then
-    local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
     refused = after(function()
       local head = first(queue, math.floor(now / 1000))
       if head then
@@ -31,6 +32,9 @@ end
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
+  if KEYS[3] then -- a delayed acquire of the owner may have taken a place
+    after(function() leave(queue, ARGV[1]) end)
+  end
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then
     wake()

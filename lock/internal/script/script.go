@@ -32,7 +32,7 @@ func function(name string, source ...string) string {
 //
 //	entry                              reads the lock
 //	near                               finds out whether other clients wait
-//	  if none do: hand_over            hands the lock over, and returns
+//	  if none do: hand_over            hands the lock over, and returns, unless it comes too late
 //	if fairWaits: fair_marked          wakes the first waiter for a FairMutex
 //	if setMayHaveOthers: next          chooses a client; returns if it has granted that client the lock
 //	release                            deletes the lock, and wakes the client that was chosen, or all
