@@ -58,9 +58,10 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
 			// ended.
 			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
-			if why != CauseTaken && why != CauseForced && !delayed {
-				// Redis may still have the entry. If its key was deleted, nothing has woken the waiters of other
-				// clients.
+			others := (why == CauseTaken || why == CauseForced) && !isAhead(g.claim.lateWriteUntil())
+			if !others && !delayed {
+				// Redis may still have the entry, or get it by a delayed acquire. If its key was deleted, nothing has
+				// woken the waiters of other clients.
 				g.claim.cleanUp()
 			}
 		}()

@@ -146,8 +146,8 @@ func (l *Lease) Err() error {
 // Release ends the lease, and frees the lock unless other leases share its grant (WithReentrancy): then the last
 // Release frees it. Release also works on a ctx that has ended, and then takes no longer than the rest of the lease.
 // Otherwise it returns when ctx ends at the latest. If Redis hasn't confirmed the release by then, the client goes on
-// trying. The last Release stops the renewal first. Whatever it returns, the
-// lock is free one lease later, or when WithMinHold or WithTakeoverDelay is over, if later.
+// trying. The last Release stops the renewal first. Whatever it returns, the lock is free one lease later, or when
+// WithMinHold or WithTakeoverDelay is over, if later.
 //
 // The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was
 // closed and gave up the lease or this release, and ErrInvalid if the lock's key holds something else by now, or if the

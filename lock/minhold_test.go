@@ -126,8 +126,8 @@ func TestMinHold_CameLater(t *testing.T) {
 	}
 }
 
-// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says,
-// and not at all if the lock was lost.
+// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says
+// or, if the lock was lost, for longer than a delayed request has an effect.
 func TestMinHold_DelayedAcquire(t *testing.T) {
 	t.Parallel()
 	const minHold, answer = 10 * time.Second, 2 * time.Second

@@ -74,7 +74,9 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 		return false
 	case !cl.add(g, &g.first):
 		ctx, cancel := t.limited(v.nodeIndex)
-		g.first.noteUnused()
+		if len(cl.all()) < cl.need { // otherwise the program has, or had, the lease
+			g.first.noteUnused()
+		}
 		_ = g.first.Release(ctx) // the lease was canceled, or has ended, in the meantime
 		cancel()
 	}

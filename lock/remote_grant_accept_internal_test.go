@@ -117,8 +117,10 @@ func TestLastWaiterLeavesBeforeAGrantEnds(t *testing.T) {
 				q.setFallback(true)
 				c.waits.mu.Unlock()
 				if tt.asks {
+					c.waits.mu.Lock()
 					q.startAsking()
 					q.headRefused(&headAttempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "dead:1", Remaining: waitset.MaxTrust}})
+					c.waits.mu.Unlock()
 				}
 				time.Sleep(time.Until(start.Add(tt.left)))
 				c.waits.mu.Lock()
@@ -156,7 +158,10 @@ func TestGivenBackAfterMinHold(t *testing.T) {
 		if err := l.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		next, err := m.Lock(ctx) // its first question finds that owner
+		c.waits.mu.Lock()
+		c.waits.set.GiveBackAbandoned(cl.owner)
+		c.waits.mu.Unlock()
+		next, err := m.Lock(ctx)
 		if early := time.Until(until); err != nil || early > 0 {
 			t.Fatalf("it got the lock %v too early, %v", early, err)
 		}

@@ -123,6 +123,7 @@ type headAttempt struct {
 	claim      *claim
 	params     acquireParams
 	why        wakeup
+	fallback   time.Time // of the queue, before the question
 	began      time.Time
 	lastTicket uint64 // of the last waiter that had joined by then
 
@@ -150,8 +151,8 @@ func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 func (q *waitQueue) startAsking() headAttempt {
 	w := q.head
 	attempt := headAttempt{
-		claim: w.claim, params: w.currentParams(), why: q.due, began: time.Now(), lastTicket: q.joined,
-		subscription: q.subscription, gap: q.gap, seen: q.seen,
+		claim: w.claim, params: w.currentParams(), why: q.due, fallback: q.fallback, began: time.Now(),
+		lastTicket: q.joined, subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
 	if q.canRegister() {
 		attempt.params.entries = q.register()
@@ -196,7 +197,9 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.seen.moving = headSleeps, v.moving
 	q.answered()
-	q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
+	if !v.Released { // otherwise its release keeps it taken
+		q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
+	}
 	q.noteHolder(v.holder(), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
@@ -215,8 +218,11 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	}
 	q.failures.note(err)
 	q.nextAsk = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
-	if attempt.why == wakeMessage || attempt.why == wakeFallback { // perhaps nobody else heard of the release
-		q.fallback, q.grantEnd = q.nextAsk.at, time.Time{}
+	if attempt.why == wakeMessage {
+		q.grantEnd = time.Time{} // the lock was released since
+	}
+	if attempt.why == wakeMessage || !attempt.fallback.IsZero() { // perhaps nobody else heard of the release
+		q.fallback = q.nextAsk.at
 	}
 }
 
@@ -225,6 +231,9 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.state = headSleeps
 	q.dueUnless(attempt.why)
+	if q.fallback.IsZero() {
+		q.fallback = attempt.fallback
+	}
 }
 
 // leaving is called before w leaves without the lock. It reports whether the cleanup must wake all clients: w is the
@@ -247,7 +256,7 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 			w.claim.giveBackAfter(time.Until(q.fallback))
 		}
 	}
-	return q.due == wakeMessage || !granted && (q.due == wakeFallback || !q.fallback.IsZero())
+	return q.due == wakeMessage || q.due == wakeFallback || !granted && !q.fallback.IsZero()
 }
 
 // handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or if a message or the fallback

@@ -141,10 +141,12 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 			q.fallback = time.Now()
 			return leaves(wakeNone)(q)
 		}, wakeNone, 0, true},
-		{"a mutex's only waiter leaves after its question has failed", mutexKind, 1, func(q *waitQueue) bool {
-			q.due = wakeMessage
-			a := q.startAsking()
-			q.headFailed(&a, io.EOF)
+		{"a mutex's only waiter leaves after its questions have failed", mutexKind, 1, func(q *waitQueue) bool {
+			for _, due := range []wakeup{wakeMessage, wakePoll} {
+				q.due = due
+				a := q.startAsking()
+				q.headFailed(&a, io.EOF)
+			}
 			return leaves(wakeNone)(q)
 		}, wakeNone, 0, true},
 		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.usesWaitSet},

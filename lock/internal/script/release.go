@@ -39,7 +39,7 @@ var (
 	}
 	Retain     = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
 	FairRetain = &Releaser{
-		Script: load("retain", "clock", "after", "tell", "owner", "fair_queue"),
+		Script: load("retain", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"),
 		keys:   fairKeys, channel: Channel, more: keep,
 	}
 	FairRelease = &Releaser{

@@ -33,7 +33,10 @@ local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   if KEYS[3] then -- a delayed acquire of the owner may have taken a place
-    after(function() leave(queue, ARGV[1]) end)
+    after(function()
+      leave(queue, ARGV[1])
+      restore(queue)
+    end)
   end
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then

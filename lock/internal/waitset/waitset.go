@@ -107,7 +107,8 @@ type Claim interface {
 	// WaitEntry returns the claim's entry that the wait set may have; "": it has none.
 	WaitEntry() string
 	SetWaitEntry(entry string)
-	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter.
+	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter. A lock that is to stay
+	// taken for a while (WithMinHold) is released after that.
 	GiveBack()
 }
 
