@@ -13,7 +13,7 @@ import (
 // What lockdog promises, as far as a machine with two cores can show it.
 const (
 	heapLimit     = 760  // bytes per lock: 700, and 60 for the key of its slot's token counter, which few locks share
-	goroutineMost = 0.05 // per lock: none; but the client starts a few of its own later
+	goroutineMost = 0.05 // none per lock; but the client starts a few later
 	cpuShare      = 0.2  // of the CPU per renewal in per-lock mode
 	clusterCalls  = 15   // per second, for 10,000 locks on three nodes
 	utilizationP  = 0.5  // in a soak

@@ -114,7 +114,7 @@ func (u *aclUser) refused(commands ...string) error {
 }
 
 // handsOver releases a lock while a Lock of the same client waits for it, and repeats that until the waiter was granted
-// the lock without another call of its own.
+// the lock without asking again.
 func (u *aclUser) handsOver(c *lock.Client, m lock.Locker, l *lock.Lease) *lock.Lease {
 	for range 5 { // it may be about to ask just then
 		heir := begin(u.ctx, m)

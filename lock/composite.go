@@ -127,23 +127,15 @@ func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	if cl.released {
 		return
 	}
-	if m := cl.memberOf(l); !m.ended {
-		cl.countEnded(m, err)
-		cl.evaluate()
-	}
+	cl.countEnded(cl.memberOf(l), err)
+	cl.evaluate()
 }
 
-// noteLostAtRelease notes that a member's grant turned out to be lost after the release of the composite had begun. mu
-// must be held.
-func (cl *compositeLease) noteLostAtRelease(g *grant, err error) {
-	at := slices.IndexFunc(cl.members, func(m *member) bool { return m.g == g })
-	if at >= 0 && !cl.members[at].ended {
-		cl.countEnded(cl.members[at], err)
-	}
-}
-
-// countEnded counts a member that has ended. mu must be held.
+// countEnded counts a member that has ended, once. mu must be held.
 func (cl *compositeLease) countEnded(m *member, err error) {
+	if m.ended {
+		return
+	}
 	m.ended = true
 	cl.ended++
 	var lost *LostError

@@ -262,8 +262,12 @@ func (g *grant) endedComposite(end ending) *EndedComposite {
 	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.released && end.hold == telemetry.EndLost {
-		cl.noteLostAtRelease(g, end.err)
+	if cl.released && end.hold == telemetry.EndLost { // memberEnded doesn't count it after a release
+		for _, m := range cl.members {
+			if m.g == g {
+				cl.countEnded(m, end.err)
+			}
+		}
 	}
 	var canceled *CanceledError
 	switch {

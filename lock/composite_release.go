@@ -74,7 +74,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 		case err == nil:
 			released++
 		case errors.As(err, &lost):
-			cl.noteLostAtRelease(m.g, err)
+			cl.countEnded(m, err)
 		case cl.isQuorum:
 			failed = append(failed, atNode(m.g.node(), err))
 		default:

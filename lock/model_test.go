@@ -212,9 +212,9 @@ func (r *ref) may(read bool) bool {
 	return r.fits(read)
 }
 
-// hidden reports whether a writer waits that other clients may not know of. It is one behind a reader of its own
-// client, which enlists only after the reader's turn. If the lock was deleted, it may also be one behind another waiter
-// of its client.
+// hidden reports whether a writer waits that other clients may not know of. Such a writer waits behind a reader of the
+// same client, and enlists only after the reader's turn. If the lock was deleted, it may also wait behind another
+// waiter of the same client.
 func (r *ref) hidden() bool {
 	reader := make(map[int]bool)
 	return slices.ContainsFunc(r.waits, func(w *refWait) bool {

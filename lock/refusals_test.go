@@ -20,7 +20,7 @@ import (
 // grant, and never a lock that nobody holds for longer than a lease.
 
 // forbidden lists what a user may not do, from the beginning or from a later time, and what its callers must see then.
-// The rows share a server, where each has a user, and a lock, of its own.
+// The rows share a server. Each row has its own user and its own lock.
 var forbidden = []struct {
 	what string
 	sees string

@@ -314,9 +314,9 @@ func (s *trials) prepare(ctx context.Context, world dump, rules ...string) error
 	return err
 }
 
-// stateOf describes a server's data as text. Of an expiry it only says whether there is one. Two kinds of keys are left
-// out: token counters, because they only rise, whichever script sets them; and the wait graph, because it is written
-// anew every second or two.
+// stateOf describes a server's data as text. For an expiry it only says whether there is one. Two kinds of keys are
+// left out: token counters, because they only rise, whichever script sets them; and the wait graph, because it is
+// written anew every second or two.
 func stateOf(ctx context.Context, rdb *redis.Client) (state []string, err error) {
 	all, err := rows(rdb.Eval(ctx, `
 		local read = {

@@ -25,10 +25,10 @@ type RenewBatch struct {
 	quiet bool // there is a span only if a renewal fails
 }
 
-// StartBatch begins a renewal call for size leases to node, made lag after it was due. shown says whether
-// Hold.ShowsRenewal is true for any of the leases: StartBatch then starts a span, the root of a new trace. Otherwise
-// there is a span only if a renewal fails. Redis must be called with the returned ctx: otherwise instrumentation of the
-// Redis client starts a trace for each call.
+// StartBatch begins a renewal call for size leases to node, made lag after it was due. If shown is true, because
+// Hold.ShowsRenewal is true for one of the leases, StartBatch starts a span, the root of a new trace. Otherwise there
+// is a span only if a renewal fails. Redis must be called with the returned ctx: otherwise instrumentation of the Redis
+// client starts a trace for each call.
 func (r *Recorder) StartBatch(
 	ctx context.Context, node string, size int, lag time.Duration, shown bool,
 ) (context.Context, RenewBatch) {

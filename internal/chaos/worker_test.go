@@ -60,7 +60,7 @@ type job struct {
 }
 
 // run works until it has been told to settle, and then takes each name once more; of latches, it passes each one once.
-// Finally, the first worker of each process holds a lock of its own until its lease has been renewed.
+// Finally, the first worker of each process holds a lock that no other worker wants until its lease has been renewed.
 func (w *worker) run() {
 	defer func() { _ = w.store.conn.Close() }() // the store has all it was told
 	own := job{target: target{Name: "own:" + w.id}, kind: families[0].kinds[0], how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond}
