@@ -60,13 +60,22 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	// A node that hangs costs nothing if the others decide the poll. Otherwise one poll waits for it until nodeTimeout.
 	// Later polls wait for it only if the others can't be a majority: see awaits.
 	var in, granted []vote
+	answered := 0
 	receive := func(v vote) {
 		t.noteVote(v)
 		if in = append(in, v); v.Granted {
 			granted = append(granted, v)
 		}
+		if v.err == nil {
+			answered++
+		}
 	}
-	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() { // while a majority is possible
+	undecided := func() bool {
+		mayBeGranted := len(in)-len(granted) <= n-need
+		mayBeHeld := answered < need && answered+n-len(in) >= need // a majority may still say so
+		return len(granted) < need && (mayBeGranted || mayBeHeld)
+	}
+	for undecided() && t.awaits() {
 		receive(<-t.votes)
 	}
 	for more := true; more && len(in) < n; { // votes that have come in the meantime

@@ -16,7 +16,7 @@ type quorumQueue struct {
 	key     string
 	waiters list.List // of *quorumWaiter
 	nodes   []*quorumListener
-	asked   time.Time // when the head last asked
+	asked   time.Time // when the head last asked; the first asked before it entered
 	failed  error     // pollResult.err of the head's last question
 	failing time.Time // since when all questions of the heads have failed; zero if failed is nil
 	answers uint64    // how many questions of the heads didn't fail
@@ -65,7 +65,7 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	queue := q.queues[m.key]
 	first := queue == nil
 	if first {
-		queue = &quorumQueue{q: q, key: m.key}
+		queue = &quorumQueue{q: q, key: m.key, asked: time.Now()}
 		for range m.locks {
 			queue.nodes = append(queue.nodes, &quorumListener{queue: queue})
 		}
@@ -215,7 +215,7 @@ func (queue *quorumQueue) noteHead(holder *HeldError, traceparent string, failed
 }
 
 // next reports whether the waiter is the head. If it is, next also returns when it should ask, and why: the lock may be
-// free at need nodes then.
+// free at need nodes then or, if too few have answered the last question, a majority may answer.
 func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	queue := w.queue
 	queue.q.mu.Lock()
@@ -236,7 +236,8 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 			n = node{now, e.due}
 		case e.unknownHolder:
 			n.why = wakePoll
-		case !e.subscribed && e.free.After(queue.asked.Add(pollEvery)): // a release may go unheard
+		case (!e.subscribed || queue.failed != nil) && // a release may go unheard; a majority may answer now
+			e.free.After(queue.asked.Add(pollEvery)):
 			n = node{queue.asked.Add(pollEvery), wakePoll}
 		}
 		nodes = append(nodes, n)

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -65,6 +67,45 @@ func TestQuorumWaits(t *testing.T) {
 		for _, next := range queue { // first come, first served
 			free(t, granted(t, next))
 		}
+	})
+}
+
+// TestQuorumHeldAtAMajority checks that a lock which a majority of the nodes calls held is held to the caller, too,
+// although another node fails before the last one of the majority has answered.
+func TestQuorumHeldAtAMajority(t *testing.T) {
+	t.Parallel()
+	const nodeTimeout = time.Second // of a lease of 10 s and more
+	setUp := func(t *testing.T, answers time.Duration) (*lock.QuorumMutex, *wireTap) {
+		ns := startNodes(t, 3)
+		holder := ns.quorum(lock.WithLease(time.Hour))
+		holder.everywhere(t, holder.Mutex("job"))
+		ns.servers[0].SetRefusal(func(cmd string, _ ...string) string {
+			if strings.HasPrefix(cmd, "EVAL") {
+				return "NOPERM this user has no permissions"
+			}
+			return ""
+		})
+		last := ns.wires[2]
+		last.set(redistest.ReplyTo(redistest.Delay(answers), last.script("acquire", "job")))
+		return ns.quorum(lock.WithLease(time.Minute)).Mutex("job", lock.WithWait(20*time.Second)), last
+	}
+	t.Run("TryLock", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := setUp(t, nodeTimeout/2)
+			_, err := m.TryLock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+		})
+	})
+	t.Run("Lock, and a node that was silent", func(t *testing.T) { // so that the next question doesn't wait for it
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			m, last := setUp(t, 2*nodeTimeout)
+			next := begin(t.Context(), m)
+			time.Sleep(nodeTimeout + time.Millisecond) // the first question is over
+			last.set(redistest.ReplyTo(redistest.Delay(nodeTimeout/2), last.script("acquire", "job")))
+			mustMatch(t, (<-next).err, lock.ErrHeld)
+		})
 	})
 }
 
