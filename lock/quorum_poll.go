@@ -58,7 +58,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 		}
 	}
 	// A node that hangs costs nothing if the others decide the poll. Otherwise one poll waits for it until nodeTimeout.
-	// Later polls wait for it only if the others can't be a majority: see awaits.
+	// Later polls wait for it only if those that have answered aren't a majority: see awaits.
 	var in, granted []vote
 	answered := 0
 	receive := func(v vote) {
@@ -112,15 +112,14 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 
 // awaits reports whether the poll goes on waiting for pending votes. While it waits, it holds what it was granted,
 // which other callers may need for their majority. So it waits for a node that couldn't be reached last time only if
-// the others can't be a majority.
+// the nodes that have answered aren't a majority.
 func (t *quorumTry) awaits() bool {
 	answered := 0
 	for i, pending := range t.pending {
 		switch {
-		case t.m.q.silent[i].Load():
-		case pending:
+		case pending && !t.m.q.silent[i].Load():
 			return true
-		default:
+		case !pending && t.nodes[i].failures.err == nil:
 			answered++
 		}
 	}
@@ -144,7 +143,7 @@ func (t *quorumTry) ask(i int) {
 	ctx, cancel := t.limited(i)
 	defer cancel()
 	v.acquireReply, v.err = lk.attempt(ctx, a, v.claim, &acquireParams{})
-	if t.callsCtx.Err() == nil {
+	if v.err == nil || t.callsCtx.Err() == nil { // the end of callsCtx says nothing of the node
 		t.m.q.silent[i].Store(unreached(v.err))
 	}
 	t.votes <- v

@@ -123,22 +123,26 @@ func (queue *quorumQueue) wakeHead() {
 }
 
 // Up implements pubsub.Listener. A release before this moment may have gone unheard, so the node becomes due once.
-func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
+func (e *quorumListener) Up() {
+	e.note(func() { e.subscribed, e.due = true, wakeSubscribed })
+}
 
 // Down implements pubsub.Listener.
-func (e *quorumListener) Down() { e.tell(false, wakeNone) }
+func (e *quorumListener) Down() {
+	e.note(func() { e.subscribed = false })
+}
 
-// Message implements pubsub.Listener. The lock may be free at the node now.
-func (e *quorumListener) Message(string) { e.tell(true, wakeMessage) }
+// Message implements pubsub.Listener. The lock may be free at the node now. The listener may be down, and stay so.
+func (e *quorumListener) Message(string) {
+	e.note(func() { e.due = wakeMessage })
+}
 
-func (e *quorumListener) tell(heard bool, due wakeup) {
+// note changes the listener, and makes the head look at it.
+func (e *quorumListener) note(change func()) {
 	q := e.queue.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e.subscribed = heard
-	if due != wakeNone {
-		e.due = due
-	}
+	change()
 	e.queue.wakeHead()
 }
 

@@ -71,39 +71,55 @@ func TestQuorumWaits(t *testing.T) {
 }
 
 // TestQuorumHeldAtAMajority checks that a lock which a majority of the nodes calls held is held to the caller, too,
-// although another node fails before the last one of the majority has answered.
+// although other nodes fail before the last one of the majority has answered.
 func TestQuorumHeldAtAMajority(t *testing.T) {
 	t.Parallel()
 	const nodeTimeout = time.Second // of a lease of 10 s and more
-	setUp := func(t *testing.T, answers time.Duration) (*lock.QuorumMutex, *wireTap) {
-		ns := startNodes(t, 3)
+	setUp := func(t *testing.T, n, refusing int, refusal string) (*nodes, *lock.QuorumMutex) {
+		ns := startNodes(t, n)
 		holder := ns.quorum(lock.WithLease(time.Hour))
 		holder.everywhere(t, holder.Mutex("job"))
-		ns.servers[0].SetRefusal(func(cmd string, _ ...string) string {
-			if strings.HasPrefix(cmd, "EVAL") {
-				return "NOPERM this user has no permissions"
-			}
-			return ""
-		})
-		last := ns.wires[2]
-		last.set(redistest.ReplyTo(redistest.Delay(answers), last.script("acquire", "job")))
-		return ns.quorum(lock.WithLease(time.Minute)).Mutex("job", lock.WithWait(20*time.Second)), last
+		for _, srv := range ns.servers[:refusing] {
+			srv.SetRefusal(func(cmd string, _ ...string) string {
+				if strings.HasPrefix(cmd, "EVAL") {
+					return refusal
+				}
+				return ""
+			})
+		}
+		return ns, ns.quorum(lock.WithLease(time.Minute)).Mutex("job", lock.WithWait(20*time.Second))
 	}
-	t.Run("TryLock", func(t *testing.T) {
+	answerIn := func(w *wireTap, d time.Duration) {
+		w.set(redistest.ReplyTo(redistest.Delay(d), w.script("acquire", "job")))
+	}
+	t.Run("slow", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			m, _ := setUp(t, nodeTimeout/2)
+			ns, m := setUp(t, 3, 1, "NOPERM this user has no permissions")
+			answerIn(ns.wires[2], nodeTimeout/2)
 			_, err := m.TryLock(t.Context())
 			mustMatch(t, err, lock.ErrHeld)
 		})
 	})
-	t.Run("Lock, and a node that was silent", func(t *testing.T) { // so that the next question doesn't wait for it
+	t.Run("silent before", func(t *testing.T) { // so that the others are waited for first
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			m, last := setUp(t, 2*nodeTimeout)
+			ns, m := setUp(t, 3, 1, "NOPERM this user has no permissions")
+			answerIn(ns.wires[2], 2*nodeTimeout)
+			_, err := m.TryLock(t.Context())
+			mustMatch(t, err, lock.ErrUnavailable)
+			answerIn(ns.wires[2], nodeTimeout/2)
+			_, err = m.TryLock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+		})
+	})
+	t.Run("half of them later", func(t *testing.T) { // two of four aren't enough to free the lock
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			ns, m := setUp(t, 4, 2, "LOADING Redis is loading the dataset in memory")
 			next := begin(t.Context(), m)
-			time.Sleep(nodeTimeout + time.Millisecond) // the first question is over
-			last.set(redistest.ReplyTo(redistest.Delay(nodeTimeout/2), last.script("acquire", "job")))
+			time.Sleep(time.Second)
+			ns.refuse("")
 			mustMatch(t, (<-next).err, lock.ErrHeld)
 		})
 	})
