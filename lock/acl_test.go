@@ -116,9 +116,9 @@ func TestACL(t *testing.T) {
 }
 
 // startOneNodeCluster starts a cluster of one node.
-func startOneNodeCluster(t *testing.T, opts ...redistest.Option) *redistest.Server {
+func startOneNodeCluster(t *testing.T) *redistest.Server {
 	t.Helper()
-	s := redistest.Start(t, append(opts, redistest.WithConfig("cluster-enabled", "yes"), redistest.WithConfig("cluster-announce-ip", "127.0.0.1"))...)
+	s := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes"), redistest.WithConfig("cluster-announce-ip", "127.0.0.1"))
 	rdb := s.Client(t)
 	must(t, "CLUSTER ADDSLOTS", rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	eventually(t, patience, func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") })

@@ -101,7 +101,7 @@ func mustPublishBy(t *testing.T, path string, n *ast.CompositeLit) {
 	t.Helper()
 	for _, e := range n.Elts {
 		field, ok := e.(*ast.KeyValueExpr)
-		if !ok || named(field.Key) != "Publish" && named(field.Key) != "NumSub" {
+		if !ok || named(field.Key) != "Publish" && named(field.Key) != "NumSubCommand" {
 			continue
 		}
 		lit, ok := field.Value.(*ast.BasicLit)
@@ -111,7 +111,7 @@ func mustPublishBy(t *testing.T, path string, n *ast.CompositeLit) {
 	}
 }
 
-// sources are the files of package lock, without its tests.
+// sources are the Go files of package lock and of all packages below it, without tests and testdata.
 func sources(t *testing.T) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // If a script returns an error, it has changed nothing that lasts. Each script that the kinds run is also run on a copy
@@ -49,45 +48,6 @@ func TestRefusedScriptsChangeNothing(t *testing.T) {
 			}
 			t.Logf("tried: %v", runs)
 		})
-	}
-}
-
-// A node that doesn't know SPUBLISH may be an older one in a cluster of newer nodes. Its clients listen to plain
-// channels, so scripts use PUBLISH there.
-func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
-	t.Parallel()
-	node := startOneNodeCluster(t, redistest.WithConfig("rename-command", "SPUBLISH", ""))
-	rdb := redistest.Open(t, &redis.UniversalOptions{Addrs: []string{node.Addr()}, IsClusterMode: true})
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithLease(far))
-	admin := node.Client(t)
-	sub := admin.PSubscribe(t.Context(), "redisson_*")
-	defer func() { _ = sub.Close() }()
-	_, err := sub.Receive(t.Context())
-	must(t, "PSUBSCRIBE", err)
-	heard := sub.Channel()
-	told := func(what, channel string) {
-		t.Helper()
-		if m := await(t, what, heard); m.Channel != channel {
-			t.Errorf("%s: heard %v", what, m)
-		}
-	}
-	free(t, try(t, c.Mutex("job")))
-	told("Mutex", "redisson_lock__channel:{job}")
-	l := try(t, c.Mutex("forced"))
-	eventually(t, patience, func() bool { return len(admin.PubSubChannels(t.Context(), "lockdog:control:*").Val()) == 1 })
-	if was, err := c.Mutex("forced").ForceUnlock(t.Context()); err != nil || !was {
-		t.Errorf("ForceUnlock: %v, %v", was, err)
-	}
-	told("ForceUnlock", "redisson_lock__channel:{forced}")
-	await(t, "the forced lease", l.Ended())
-	free(t, try(t, c.RWMutex("rw")))
-	told("RWMutex", "redisson_rwlock:{rw}")
-	_, err = c.UnleasedSemaphore("permits").TrySetPermits(t.Context(), 1)
-	must(t, "TrySetPermits", err)
-	told("TrySetPermits", "redisson_sc:{permits}")
-	if n := s.series(t, telemetry.MetricErrors); len(n) > 0 {
-		t.Errorf("errors %v", n)
 	}
 }
 

@@ -40,11 +40,7 @@ func launchCluster(replicasPerPrimary int, opts ...Option) ([]*Server, error) {
 		// by default every ten seconds.
 		WithConfig("repl-ping-replica-period", "1"),
 	}, opts...))
-	configs := make([]config, clusterPrimaries*(1+replicasPerPrimary))
-	for i := range configs {
-		configs[i] = cfg.with(cfg.onNode[i]...)
-	}
-	nodes, err := launchAll(configs...)
+	nodes, err := launchAll(slices.Repeat([]config{cfg}, clusterPrimaries*(1+replicasPerPrimary))...)
 	if err != nil {
 		return nodes, err
 	}
@@ -57,8 +53,7 @@ func form(nodes []*Server) error {
 	for i, s := range nodes {
 		if i < clusterPrimaries {
 			from, to := i*hashslot.Count/clusterPrimaries, (i+1)*hashslot.Count/clusterPrimaries-1
-			// This call of go-redis sends each slot by itself: servers before 7 don't know CLUSTER ADDSLOTSRANGE.
-			errs = append(errs, s.admin.ClusterAddSlotsRange(context.Background(), from, to).Err())
+			errs = append(errs, s.do("CLUSTER", "ADDSLOTSRANGE", from, to).Err())
 		}
 		// Different epochs from the start: nodes with equal ones would have to resolve that first.
 		errs = append(errs, s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
@@ -120,7 +115,7 @@ func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 // ownerOf returns a function that returns the primary that serves a slot, as a node sees it.
 func (c *Cluster) ownerOf(slot int) func(*Server) (*Server, error) {
 	return func(s *Server) (*Server, error) {
-		ranges, err := s.admin.ClusterSlots(context.Background()).Result() //nolint:staticcheck // before 7 there is no CLUSTER SHARDS
+		ranges, err := s.admin.ClusterSlots(context.Background()).Result() //nolint:staticcheck // it names the primary of each range first
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package redistest
 import (
 	"crypto/rand"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,17 +34,6 @@ func WithUser(name string, rules ...string) Option {
 	return WithConfig("user", append([]string{name}, rules...)...)
 }
 
-// PubSubBefore7 sets whether the server lacks sharded pub/sub, like servers before 7. LOCKDOG_REDIS_BEFORE_7 names such
-// a server. Without that variable, the usual server runs without those commands and without PUBSUB.
-func PubSubBefore7(on bool) Option {
-	return func(c *config) { c.before7 = on }
-}
-
-// OnNode applies options only to Nodes[i] of a [Cluster].
-func OnNode(i int, opts ...Option) Option {
-	return func(c *config) { c.onNode[i] = append(c.onNode[i], opts...) }
-}
-
 // config has everything for a redis.conf except the port and the folder: each attempt to start chooses new ones.
 type config struct {
 	lines         []string
@@ -53,19 +41,15 @@ type config struct {
 	password      string // of the default user; "": none
 	adminPassword string
 	sentinel      bool
-	before7       bool
 	apart         bool // run in a separate process group
-	onNode        map[int][]Option
 }
-
-const before7Env = "LOCKDOG_REDIS_BEFORE_7"
 
 // adminUser is the user of this package's helpers, so that they work whatever a test forbids to the default user. Its
 // random password also distinguishes our server from another one on the same port.
 const adminUser = "redistest"
 
 func newConfig(opts []Option) config {
-	return config{adminPassword: rand.Text(), onNode: make(map[int][]Option)}.with(opts...)
+	return config{adminPassword: rand.Text()}.with(opts...)
 }
 
 // with returns a copy with more options.
@@ -98,12 +82,6 @@ masterauth %q
 	}
 	if c.password != "" {
 		text += confLine("requirepass", c.password)
-	}
-	if c.before7 && os.Getenv(before7Env) == "" {
-		// SHARDNUMSUB is a subcommand of PUBSUB
-		for _, command := range []string{"ssubscribe", "sunsubscribe", "spublish", "pubsub"} {
-			text += confLine("rename-command", command, "")
-		}
 	}
 	return text + strings.Join(c.lines, "")
 }

@@ -20,5 +20,5 @@
 //     server never reaches the server of another test.
 //   - Helpers that take a [testing.TB] end the test on failure. So they must be called from the test's goroutine.
 //
-// Redis 6.2 or newer is needed; some tests need 7.0. Pausing uses SIGSTOP, so this package builds only on Unix.
+// Redis 7.0, Valkey 8.0 or newer is needed. Pausing uses SIGSTOP, so this package builds only on Unix.
 package redistest

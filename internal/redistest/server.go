@@ -90,11 +90,8 @@ func (s *Server) configure() error {
 	return os.WriteFile(s.confPath(), []byte(s.cfg.text(s.port, s.dir)), 0o600)
 }
 
-func (c config) binary() (string, error) {
+func binary() (string, error) {
 	name := os.Getenv("LOCKDOG_REDIS_SERVER")
-	if old := os.Getenv(before7Env); c.before7 && old != "" {
-		name = old
-	}
 	if name == "" {
 		name = "redis-server"
 	}
@@ -108,7 +105,7 @@ func (c config) binary() (string, error) {
 
 // launch starts the process, and waits until it accepts our password. From then on Commands counts.
 func (s *Server) launch() error {
-	bin, err := s.cfg.binary()
+	bin, err := binary()
 	if err != nil {
 		return err
 	}
@@ -251,10 +248,9 @@ const (
 	KeepData Data = true  // the data as it was: saved first if the server runs, otherwise what was last persisted
 )
 
-// Restart ends the process as a crash would, and starts it again on the same port with the same configuration and more
-// options, such as another version of the server. A Cluster node or Sentinel keeps its identity, whatever happens to
-// the data. opts aren't possible for a Sentinel: they would overwrite its configuration, where it keeps its identity.
-func (s *Server) Restart(tb testing.TB, data Data, opts ...Option) {
+// Restart ends the process as a crash would, and starts it again on the same port with the same configuration. A
+// Cluster node or Sentinel keeps its identity, whatever happens to the data.
+func (s *Server) Restart(tb testing.TB, data Data) {
 	tb.Helper()
 	if data == KeepData && !s.cfg.sentinel && s.runs() {
 		must(tb, s.do("SAVE").Err())
@@ -266,10 +262,6 @@ func (s *Server) Restart(tb testing.TB, data Data, opts ...Option) {
 	}
 	for _, name := range forget {
 		must(tb, os.RemoveAll(filepath.Join(s.dir, name)))
-	}
-	if len(opts) > 0 {
-		s.cfg = s.cfg.with(opts...)
-		must(tb, s.configure())
 	}
 	must(tb, s.launch())
 }

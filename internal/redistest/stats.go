@@ -36,8 +36,8 @@ func (s *Server) expect(want map[string]int, command ...any) error {
 	return nil
 }
 
-// Commands counts executed commands by lower-case name, those of scripts too. Redis 7 and newer count each subcommand
-// by itself, as "config|get"; older servers and a [Fake] count it as "config".
+// Commands counts executed commands by lower-case name, those of scripts too. Redis counts each subcommand by itself,
+// as "config|get"; a [Fake] counts it as "config".
 type Commands map[string]int64
 
 // Total returns the number of commands of all names.

@@ -28,7 +28,7 @@ type Traits struct {
 	PerNode          bool   // perhaps a lock's messages are received only on the node of its key
 	SubscribeOneSlot bool   // one SUBSCRIBE takes channels of one slot only
 	Publish          any    // the command that publishes on a lock's channel: a string, boxed once. See cluster
-	NumSubCommand    string // the PUBSUB subcommand that counts subscribers; a node of a cluster may not know it
+	NumSubCommand    string // the PUBSUB subcommand that counts subscribers
 }
 
 // Endpoint is what one subscription connection can listen to.

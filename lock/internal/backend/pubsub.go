@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,89 +107,22 @@ func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 
 var errMute = errors.New("lockdog: the servers don't tell which slots they have")
 
-// shardedPubSub listens to the channels of locks at the node of their keys: to sharded channels if the node knows them,
-// otherwise to plain ones. The first acknowledgement or "unknown command" shows which. The answer is valid while the
-// connection lasts, because an upgrade of the node breaks the connection. One command takes sharded channels of one
+// shardedPubSub listens to the sharded channels of locks at the node of their keys. One command takes channels of one
 // slot only.
-type shardedPubSub struct {
-	clusterPubSub
-
-	mu    sync.Mutex
-	has   sharding
-	tried []func() error // each repeats, for plain channels, a command that was sent while has was shardingUnknown
-}
-
-type sharding uint8
-
-const (
-	shardingUnknown sharding = iota
-	shardingThere
-	shardingMissing
-)
+type shardedPubSub struct{ clusterPubSub }
 
 func (p *shardedPubSub) Subscribe(ctx context.Context, channels ...string) error {
-	return p.send(ctx, channels, p.SSubscribe, p.PubSub.Subscribe)
+	return p.SSubscribe(ctx, channels...)
 }
 
 func (p *shardedPubSub) Unsubscribe(ctx context.Context, channels ...string) error {
-	return p.send(ctx, channels, p.SUnsubscribe, p.PubSub.Unsubscribe)
-}
-
-func (p *shardedPubSub) send(
-	ctx context.Context, channels []string, sharded, plain func(context.Context, ...string) error,
-) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch p.has {
-	case shardingMissing:
-		return plain(ctx, channels...)
-	case shardingUnknown:
-		p.tried = append(p.tried, func() error { return plain(ctx, channels...) })
-	}
-	return sharded(ctx, channels...)
-}
-
-func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Event, error) {
-	for {
-		ev, err := p.redisPubSub.Receive(ctx, timeout)
-		switch {
-		case err == nil && ev.Kind == Subscribed:
-			_ = p.learn(shardingThere) // can't fail
-		case redisfail.IsUnknownCommand(err):
-			if err := p.learn(shardingMissing); err != nil {
-				return Event{}, err
-			}
-			continue
-		}
-		return ev, err
-	}
-}
-
-// learn notes, once, whether the node has sharded channels. If it has none, learn repeats the tried commands for plain
-// channels.
-func (p *shardedPubSub) learn(has sharding) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.has != shardingUnknown {
-		return nil
-	}
-	p.has = has
-	tried := p.tried
-	p.tried = nil
-	if has == shardingMissing {
-		for _, command := range tried {
-			if err := command(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return p.SUnsubscribe(ctx, channels...)
 }
 
 // Current implements PubSub. It asks the node, because the layout may be old, and the node may not say that it has lost
 // a channel. A node ends subscriptions to sharded channels when their slot has moved to another shard, but not while
 // the keys move one by one, nor when it becomes a replica in its shard. The new primary passes on no messages to the
-// node before it knows the node as its replica. A node never ends subscriptions to plain channels.
+// node before it knows the node as its replica.
 func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving map[string]bool, err error) {
 	owns, err := p.owns(ctx)
 	if err != nil {

@@ -107,10 +107,7 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 
 // cluster is a Redis Cluster, or servers without cluster mode whose layout the program makes up for a ClusterClient.
 //
-// A lock's waiters listen at the node of its key, and its releases are published there: on a sharded channel if the
-// node has those, otherwise on a plain one. Both sides find out which kind it has, for each connection and each
-// release: a subscriber by the first command on the connection, a release by its script, which tries the other command
-// if the node doesn't know the first. So nodes of both kinds can be in one cluster while it is upgraded.
+// A lock's waiters listen at the node of its key, and its releases are published there, on sharded channels.
 type cluster struct {
 	direct
 	rdb    *redis.ClusterClient
@@ -244,7 +241,7 @@ func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	if at.Bus {
 		return &ps, nil
 	}
-	return &shardedPubSub{clusterPubSub: ps}, nil
+	return &shardedPubSub{ps}, nil
 }
 
 // at returns the client of the node with an address. go-redis returns the node of a key without asking the cluster, but

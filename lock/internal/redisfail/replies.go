@@ -146,11 +146,6 @@ func IsListening(err error) bool { return replied(err, listening) }
 // IsNotCluster reports whether the server isn't a node of a cluster, and therefore refuses CLUSTER commands.
 func IsNotCluster(err error) bool { return replied(err, noCluster) }
 
-// IsUnknownCommand reports whether the server doesn't know a command or subcommand.
-func IsUnknownCommand(err error) bool {
-	return anyReply(err, func(text string) bool { return strings.Contains(strings.ToLower(text), "unknown") })
-}
-
 // Redirection returns the address to which a node of a cluster redirects a failed call. asking: the slot of the key is
 // being migrated, so the call must follow ASKING there.
 func Redirection(err error) (addr string, asking, ok bool) {
@@ -173,26 +168,19 @@ func IsOutOfRange(err error) bool { return replied(err, outOfRange) }
 // IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.
 func IsCrossSlot(err error) bool { return err != nil && Classify(err).Keys == KeysCrossSlot }
 
-// replied reports whether any error reply in the tree of err has a word or phrase: see anyReply.
-func replied(err error, want string) bool {
-	return anyReply(err, func(text string) bool {
-		found, _ := readReply(text)
-		return found == want
-	})
-}
-
-// anyReply reports whether sought is true for any error reply in the tree of err. Of a RetriedError only the last try
+// replied reports whether any error reply in the tree of err has a word or phrase. Of a RetriedError only the last try
 // counts.
-func anyReply(err error, sought func(text string) bool) bool {
+func replied(err error, want string) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, where errors.As would stop at the first reply
 	case nil:
 		return false
 	case redis.Error:
-		return sought(e.Error())
+		found, _ := readReply(e.Error())
+		return found == want
 	case *RetriedError:
-		return anyReply(e.Last, sought)
+		return replied(e.Last, want)
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return anyReply(err, sought) })
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return replied(err, want) })
 	}
-	return anyReply(errors.Unwrap(err), sought)
+	return replied(errors.Unwrap(err), want)
 }

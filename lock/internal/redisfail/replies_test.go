@@ -178,7 +178,6 @@ func TestReplyPredicates(t *testing.T) {
 		"IsOutOfRange":        {IsOutOfRange, `number of permits would be out of range`},
 		"IsUnauthenticated":   {IsUnauthenticated, `^NOAUTH|^WRONGPASS`},
 		"IsNotCluster":        {IsNotCluster, `cluster support disabled`},
-		"IsUnknownCommand":    {IsUnknownCommand, `(?i)unknown (redis )?command`},
 	} {
 		texts, found := regexp.MustCompile(test.texts), 0
 		for _, row := range replyTexts {

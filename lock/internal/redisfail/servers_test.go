@@ -238,7 +238,7 @@ func TestRefusalsOfClusters(t *testing.T) {
 	passing(rdb.Eval(ctx, "return 1", []string{tag + "gone"}).Err())
 	passing(rdb.Eval(ctx, "return 1", []string{tag + "here", tag + "gone"}).Err())
 	scripts(rdb, "'get', '"+tag+"gone'", func(err error) {
-		if err != nil { // before Redis 7, and in Valkey, it is served
+		if err != nil { // Valkey serves it
 			passing(err)
 		}
 	}, tag+"here")

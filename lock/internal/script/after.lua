@@ -3,6 +3,6 @@
 local function after(steps)
   local ran, err = pcall(steps)
   if not ran then
-    return type(err) == 'table' and err.err or err -- in Redis 6.2 err is a string
+    return type(err) == 'table' and err.err or err -- which of the two it is depends on the server
   end
 end

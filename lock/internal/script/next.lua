@@ -32,6 +32,7 @@ local function counted(channel)
   return reply[2], reply.err
 end
 
+-- gone: the entry that leaves the set. waiting: how many entries the set has once gone has left and add has joined.
 local gone = takeOut ~= add and takeOut or ''
 local waiting = redis.pcall('zcard', set)
 if type(waiting) ~= 'number' or (fairWaits and foreignSet(set)) then -- acquire.lua sets '+' alone only after this check
@@ -45,9 +46,6 @@ if adds and not present(add) then
 end
 if not listening then
   listening, refused = counted(channel)
-  if refused and string.find(refused, 'nknown', 1, true) then -- a node before Redis 7 in a cluster: all are woken
-    refused = nil
-  end
 end
 if listening and waiting == listening and waiting > 0 then
   local first = redis.pcall('zrange', set, 0, 1, 'withscores')
