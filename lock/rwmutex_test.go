@@ -126,7 +126,7 @@ func refused(t *testing.T, l lock.Locker) error {
 	return err
 }
 
-// Readers share the lock; a writer has it alone. (With which tokens: TestModelOfLocks.)
+// Readers share the lock, each with its own token; a writer has it alone.
 func TestRWManyReadersOrOneWriter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,6 +137,11 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 			leases = append(leases, try(t, c.RWMutex("job").RLocker()))
 		}
 		r.holds("read", leases...)
+		for i, l := range leases[1:] {
+			if l.Token() <= leases[i].Token() {
+				t.Errorf("token %d after %d", l.Token(), leases[i].Token())
+			}
+		}
 		var held *lock.HeldError
 		err := refused(t, b.RWMutex("job"))
 		one := func(l *lock.Lease) bool { return l.Owner() == held.Owner }
