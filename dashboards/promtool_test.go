@@ -182,11 +182,12 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestLossesBeforeTheFirstScrape: whatever counts losses counts those that came before the first scrape of their series, where increase()
-// is blind.
+// TestLossesBeforeTheFirstScrape: whatever counts losses, or deadlocks, counts those that came before the first scrape of their series, where
+// increase() is blind.
 func TestLossesBeforeTheFirstScrape(t *testing.T) {
 	t.Parallel()
 	const losses = 11 // in the last 5 of 20 minutes
+	counted := []telemetry.Metric{telemetry.MetricLosses, telemetry.MetricMembersLost, telemetry.MetricDeadlocks}
 	var test strings.Builder
 	test.WriteString("tests:\n  - interval: 30s\n    input_series:\n")
 	for instance, values := range map[string]string{
@@ -197,20 +198,22 @@ func TestLossesBeforeTheFirstScrape(t *testing.T) {
 		"newest":    "_x39 4x40", // scraped once
 		"gone":      "_x33 2x2 stale",
 	} {
-		fmt.Fprintf(&test, "      - series: %s{job=\"orders\", instance=%q, lockdog_group=\"orders\", lockdog_cause=\"missing\"}\n        values: %s\n",
-			telemetry.MetricLosses.Prometheus, instance, values)
+		for _, m := range counted {
+			fmt.Fprintf(&test, "      - series: %s{job=\"orders\", instance=%q, lockdog_group=\"orders\", lockdog_cause=\"missing\"}\n        values: %s\n",
+				m.Prometheus, instance, values)
+		}
 	}
 	test.WriteString("    promql_expr_test:\n")
 	asked := 0
 	for _, q := range panelQueries(t) {
-		if !strings.Contains(q.expr, "increase("+telemetry.MetricLosses.Prometheus) {
+		if !slices.ContainsFunc(counted, func(m telemetry.Metric) bool { return strings.Contains(q.expr, "increase("+m.Prometheus) }) {
 			continue
 		}
 		asked++
 		expr := inYAML(t, "round(sum("+q.expr+"))")
 		fmt.Fprintf(&test, "      - expr: %s\n        eval_time: 20m\n        exp_samples: [{labels: '{}', value: %d}]\n", expr, losses)
 	}
-	if asked < 7 {
+	if asked < 9 {
 		t.Errorf("%d queries count losses", asked)
 	}
 	mustPass(t, test.String(), "test", "rules")

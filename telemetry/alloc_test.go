@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -96,13 +95,6 @@ func childUnset(t *testing.T) {
 	r, _ := newGlobal(t, nil)
 	if n := allocations(context.Background(), r); n != 0 {
 		t.Errorf("%v allocations with unset globals", n)
-	}
-}
-
-// TestHoldIsSmall: a million held locks are a million of these.
-func TestHoldIsSmall(t *testing.T) {
-	if size := unsafe.Sizeof(telemetry.Hold{}); size > 160 {
-		t.Errorf("a Hold has %d bytes", size)
 	}
 }
 

@@ -233,33 +233,6 @@ func TestDefaultGroup(t *testing.T) {
 	}
 }
 
-// TestDefaultGroups: names make 20 groups, WithGroup up to 50.
-func TestDefaultGroups(t *testing.T) {
-	b := newBench(t)
-	made := func(prefix string, n int, ask func(string) telemetry.Lock) (groups int) {
-		for i := range n {
-			name := fmt.Sprintf("%s%d", prefix, i)
-			if l := ask(name); l.Group() == name {
-				groups++
-			} else if l.Group() != otherGroup {
-				t.Errorf("%s is in group %s", name, l.Group())
-			}
-		}
-		return groups
-	}
-	byName := func(group string) telemetry.Lock { return b.Lock(group+":1", "mutex", "", 0) }
-	byOption := func(group string) telemetry.Lock { return b.Lock("x", "mutex", group, 0) }
-	if n := made("tenant", 70, byName); n != 19 { // besides orders
-		t.Errorf("names made %d groups, want 19", n)
-	}
-	if n := made("chosen", 70, byOption); n != 30 {
-		t.Errorf("WithGroup made %d groups, want 30", n)
-	}
-	if l := byName("chosen29"); l.Group() != "chosen29" {
-		t.Errorf("a name is in group %s, and not in that of its prefix, which is there", l.Group())
-	}
-}
-
 // TestCardinality: however many names and groups, and however many clients, no instrument has more than 1,000
 // attribute sets.
 func TestCardinality(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,31 +83,6 @@ func TestTwoRecorders(t *testing.T) {
 			t.Error("a gauge of a closed client")
 		}
 	})
-}
-
-// A provider is not kept alive by recorders that are closed.
-func TestProviderIsForgotten(t *testing.T) {
-	gone := make(chan struct{})
-	func() {
-		mp := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
-		runtime.AddCleanup(mp, func(c chan struct{}) { close(c) }, gone)
-		for range 2 {
-			r, err := telemetry.NewRecorder(telemetry.Config{MeterProvider: mp})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-		}
-	}()
-	for range 10_000 {
-		runtime.GC()
-		select {
-		case <-gone:
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	t.Error("the provider is still referred to")
 }
 
 // odd is a MeterProvider whose value cannot be compared, and whose meters may fail.

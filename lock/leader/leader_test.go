@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -313,27 +312,6 @@ func TestRun_LeadershipIsLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A leader is deposed when renewals fail, and is elected again when they work.
-func TestRun_RenewalsFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := server(t)
-		var terms atomic.Int64
-		e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
-			terms.Add(1)
-			return untilOver(ctx)
-		})
-		time.Sleep(ages)
-		srv.FailRenewals(errors.New("no route"))
-		time.Sleep(10 * time.Minute)
-		srv.FailRenewals(nil)
-		n := terms.Load()
-		time.Sleep(ages)
-		if e.runs(t); n < 10 || terms.Load() > n+1 || !e.IsLeader() {
-			t.Errorf("%d terms while renewals failed, %d after", n, terms.Load()-n)
-		}
-	})
 }
 
 // Where this process doesn't lead, the end of ctx ends Run at once, with its cause.
@@ -765,74 +743,4 @@ func TestCallbacks_Block(t *testing.T) {
 			t.Error(got)
 		}
 	})
-}
-
-// Candidates come, fail, lose the lock and go; never do two of them work with a live ctx, nor two at all unless leases are lost.
-func TestRun_OneLeader(t *testing.T) {
-	rounds := 15
-	if full {
-		rounds = 1000
-	}
-	for _, lossy := range []bool{false, true} {
-		seed := rand.Uint64()
-		synctest.Test(t, func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, 0))
-			srv := server(t, lock.WithLease(3*time.Second))
-			var works atomic.Int64
-			var leads atomic.Pointer[context.Context] // of fn that leads
-			var terms, overlaps atomic.Int64
-			var last atomic.Int64
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan error)
-			for i := range 4 {
-				c, rnd := srv.NewClient(lock.WithClientID(fmt.Sprint("candidate", i))), rand.New(rand.NewPCG(seed, uint64(i+1)))
-				go func() {
-					for ctx.Err() == nil {
-						life, stop := context.WithTimeout(ctx, time.Duration(rnd.Int64N(int64(time.Minute))))
-						_ = leader.Run(life, c.Mutex(name), func(ctx context.Context) error {
-							terms.Add(1)
-							if works.Add(1) > 1 {
-								overlaps.Add(1)
-							}
-							defer works.Add(-1)
-							if other := leads.Swap(&ctx); other != nil && (*other).Err() == nil {
-								t.Error("two lead")
-							}
-							defer leads.CompareAndSwap(&ctx, nil)
-							if token := leader.Token(ctx); last.Swap(token) >= token {
-								t.Error("tokens don't rise")
-							}
-							select {
-							case <-ctx.Done():
-								time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Second)))) // winds down
-								return nil
-							case <-time.After(time.Duration(rnd.Int64N(int64(20 * time.Second)))):
-								return errWork
-							}
-						}, quiet(), leader.WithBackoff(100*time.Millisecond, time.Second))
-						stop()
-					}
-					ended <- ctx.Err()
-				}()
-			}
-			enough := int64(rounds) / 3
-			for n := 0; n < rounds || terms.Load() < enough && n < 100*rounds; n++ { // some terms are long
-				time.Sleep(time.Duration(rnd.Int64N(int64(10 * time.Second))))
-				if lossy {
-					srv.FailRenewals(errWork)
-					time.Sleep(time.Duration(rnd.Int64N(int64(6 * time.Second))))
-					srv.FailRenewals(nil)
-				}
-			}
-			cancel()
-			for range 4 {
-				if err := <-ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("a candidate ended with %v", err)
-				}
-			}
-			if terms.Load() < enough || !lossy && overlaps.Load() > 0 {
-				t.Errorf("seed %d: %d terms, %d began while another fn ran", seed, terms.Load(), overlaps.Load())
-			}
-		})
-	}
 }

@@ -47,10 +47,9 @@ var (
 	typeLine   = regexp.MustCompile(`(?m)^# TYPE (lockdog\S+) (\S+)$`)
 	sampleLine = regexp.MustCompile(`(?m)^(lockdog[a-z_]+)(?:\{(.*?)\})? `)
 	groupLabel = regexp.MustCompile(`lockdog_group="([^"]*)"`)
-	labelName  = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels. Sent by OTLP a
+// TestPrometheusNames compares a scrape with names.go, both ways: names, types and help texts. Sent by OTLP a
 // metric has the same name in Prometheus, or that of OpenTelemetry.
 func TestPrometheusNames(t *testing.T) {
 	p, _ := play(t)
@@ -65,7 +64,6 @@ func TestPrometheusNames(t *testing.T) {
 		"histogram":     otlptranslator.MetricTypeHistogram,
 		"gauge":         otlptranslator.MetricTypeGauge,
 	}
-	labels := map[string]bool{"le": true}
 	for _, m := range telemetry.Metrics {
 		kind := m.Kind
 		if kind == "updowncounter" {
@@ -87,23 +85,9 @@ func TestPrometheusNames(t *testing.T) {
 				t.Errorf("%s by %s: %s, %v, want %s", m.Name, strategy, got, err, want)
 			}
 		}
-		for _, l := range m.Labels {
-			labels[strings.ReplaceAll(string(l.Key), ".", "_")] = true
-		}
 	}
 	for name := range scraped {
 		t.Errorf("%s is not in names.go", name)
-	}
-	samples := sampleLine.FindAllStringSubmatch(text, -1)
-	if len(samples) < 100 {
-		t.Fatalf("%d samples", len(samples))
-	}
-	for _, s := range samples {
-		for _, l := range labelName.FindAllStringSubmatch(s[2], -1) {
-			if !labels[l[1]] {
-				t.Errorf("%s carries %s", s[1], l[1])
-			}
-		}
 	}
 }
 
