@@ -52,7 +52,7 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 //	└ acquireOrWait               the first attempt, unless others of this client wait already
 //	  ├ attempt                   once, with what a grant needs: replicas that confirm it
 //	  │ └ acquireWithRetry        again after a refusal that may pass at once
-//	  │   └ operations.sendAcquire, and Dispatcher.Do: one call
+//	  │   └ operations.sendAcquire, and Dispatcher.Do: one call, or more if a key is refused
 //	  └ waitQueues.wait           in the queue of this client; its head attempts again when it is woken
 //
 // startGrant then turns the granted claim into a grant with its first lease.

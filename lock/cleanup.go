@@ -10,7 +10,15 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// How to remove what a claim may have left in Redis.
+// How to remove what a claim may have left in Redis:
+//
+//	                when                                             waits for Redis
+//	undo            it was granted what nobody will get              yes; then cleanUp if that isn't enough
+//	cleanUp         it may have the lock, or get it by a late call   no
+//	cleanUpKeeping  the same, of a lock that WithMinHold keeps       no
+//	cleanUpRefused  Redis has refused a call of it                   no
+//	giveBackAfter   it may be granted the lock during the pause      no
+//	Abandoned       its caller has left a call before the reply      no
 
 // cleanUp schedules the removal of what the claim may have left: now, and again after lateWriteUntil if that is ahead.
 // If the claim has an update, the update is repeated instead.

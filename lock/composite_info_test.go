@@ -168,7 +168,8 @@ func TestEndedComposite_LostAtRelease(t *testing.T) {
 	})
 }
 
-// While a Quorum is released, its state is releasing, and not degraded.
+// Release of a Quorum returns when a majority of its nodes is released. As long as the release at another node goes on,
+// the member there, and the composite, are releasing.
 func TestCompositeInfo_Releasing(t *testing.T) {
 	tripleInBubble(t, func(t *testing.T, r *triple) {
 		l := try(t, r.Mutex("job"))

@@ -211,7 +211,7 @@ func TestForeignKeyIsNoLock(t *testing.T) {
 	})
 }
 
-// ... which a real server decides as the fake does.
+// The same on a real server, with some of these values: it must tell foreign keys from locks as the fake does.
 func TestForeignKeyIsNoLock_Redis(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)

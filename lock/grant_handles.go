@@ -231,7 +231,14 @@ func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	}
 }
 
-// releaseLease ends one handle. With the last handle it ends the grant, too.
+// releaseLease ends one handle. With the last handle it ends the grant, too. From here to Redis:
+//
+//	dropHandle                       stops the renewal
+//	releaseInRedis
+//	├ waitQueues.handOverOrRelease   chooses the waiter of this client that may get the lock
+//	│ └ operations.releaseWithRetry  again after a failure that may pass
+//	│   └ operations.sendRelease, and Dispatcher.Do
+//	└ finishRelease                  cleans up; then finish, or lose and reportLoss
 func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
 	last, err := g.dropHandle(l)
 	if !last {

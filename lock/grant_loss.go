@@ -51,7 +51,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		}
 	}
 	g.hold.NotRenewed()
-	g.extras.pendingReport = func() {
+	g.extras.pendingReport = func() { // hold.Lost, finish, cleanUp, wake, in this order
 		defer func() { // also if the program's code panics
 			defer g.client().waits.wake(g.lock.key)
 			g.finish(lost)

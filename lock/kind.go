@@ -7,8 +7,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// kind is what differs between the kinds of lock. Waiting, the watchdog, leases and telemetry are the same for all, and
-// know a kind only by this table.
+// kind is what differs between the kinds of lock. Waiting, the watchdog, leases and telemetry are the same for all.
 type kind struct {
 	name string // the value of the attribute lockdog.kind
 

@@ -126,8 +126,9 @@ func TestMinHold_CameLater(t *testing.T) {
 	}
 }
 
-// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says
-// or, if the lock was lost, for longer than a delayed request has an effect.
+// An acquire that the network delays past its own release doesn't keep the lock taken for longer than WithMinHold says.
+// If the lock was lost, such an acquire may take it again until the time after which it is refused: here the client's
+// ReadTimeout after it was sent.
 func TestMinHold_DelayedAcquire(t *testing.T) {
 	t.Parallel()
 	const minHold, answer = 10 * time.Second, 2 * time.Second

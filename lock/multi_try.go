@@ -215,8 +215,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. granted: they were granted, so all are cleaned up.
-// Otherwise only those that had a lost reply are.
+// cleanUpAll schedules the removal of what claims may have left in Redis. granted: they were granted, so all are
+// cleaned up. Otherwise only those that had a lost reply are.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.hadLostReply() {

@@ -182,8 +182,9 @@ type releaseParams struct {
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
-// releaseOnce tries once to release the lock, or to make the claim's update, within timeout. It sets passOn and entries
-// of params. If params.alone is set, only ctx bounds the call.
+// releaseOnce tries once to release the lock, or to make the claim's update, within timeout. Callers leave passOn and
+// entries of params unset. If params.alone is set, timeout isn't used: the call ends with ctx or at the client's
+// ReadTimeout.
 func (o *operations) releaseOnce(
 	ctx context.Context, claim *claim, timeout time.Duration, params releaseParams,
 ) (releaseReply, error) {

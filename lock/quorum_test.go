@@ -370,7 +370,8 @@ func TestQuorumClose(t *testing.T) {
 		}
 		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-		// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
+		// When two of three clients close, and abandon their parts of a lease, the lease ends. The part at the third node
+		// isn't renewed for ever.
 		p := ns.quorum()
 		l = p.everywhere(t, p.Mutex("job"))
 		closeSoon(p.clients[0])

@@ -263,7 +263,7 @@ func TestDeadlock_NotAfterFlush(t *testing.T) {
 	})
 }
 
-// A user whose ACL doesn't allow the graph's keys or commands takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
+// A user whose ACL doesn't allow the graph's keys or commands takes and waits for locks all the same. The refusal is logged once, and nothing of the graph is sent for a minute.
 func TestWaitGraph_DeniedByACL(t *testing.T) {
 	t.Parallel()
 	for reply, refused := range map[string]func(arg string) bool{

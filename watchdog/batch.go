@@ -6,9 +6,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never reused
-// by the engine, so it may be kept. If a lease is removed while the call is made, Config.Renew renews it like the
-// others, and its result is ignored. (So the server must compare the owner when it renews a lease.)
+// Batch has the leases of one cohort, all of one node, for one call of Config.Renew. It is made for that call and never
+// reused by the engine, so it may be kept. If a lease is removed meanwhile, Config.Renew renews it like the others, and
+// its result is ignored. (So the server must compare the owner when it renews a lease.)
 type Batch struct {
 	Node    string    // of the leases, as given in Spec
 	Leases  []*Lease  // a snapshot of the cohort; see Lease.Holder

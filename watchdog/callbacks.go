@@ -19,7 +19,8 @@ type callbacks struct {
 	slow    bool // the goroutine that calls these exists
 }
 
-// tell is what Lost (then loss is true) or Alarm returned.
+// tell is what Alarm returned, or what Lost (then loss is true) returned for a loss that no batch has found. What Lost
+// returned for one that a batch has found is called by callRenewal.
 type tell struct {
 	call func()
 	loss bool

@@ -34,9 +34,9 @@ type Config struct {
 	// BatchSize is the largest number of leases in one call, 1 to MaxBatchSize. Required, like Renew; the rest is
 	// optional.
 	BatchSize int
-	// Renew makes one call to the server and fills b.Results. Each call has its own goroutine: at most 8 at a
-	// time for a node, and never two at a time for the same lease. It must return soon after ctx ends. A result that
-	// isn't set is Failed. If Renew panics, all results are Failed.
+	// Renew renews the leases of a batch, by one call to the server or a few, and fills b.Results. Each call of Renew
+	// has its own goroutine: at most 8 at a time for a node, and never two at a time for the same lease. It must
+	// return soon after ctx ends. A result that isn't set is Failed. If Renew panics, all results are Failed.
 	Renew func(ctx context.Context, b *Batch)
 	// Done is called after a batch: after its calls of Holder.Renewal, and of the functions that Holder.Lost returned
 	// for losses that the batch found. So these can be logged together. After a series of losses at deadlines, Done is

@@ -33,7 +33,8 @@ type Config struct {
 	// unknown_service:<program>. Scrape the metrics with a job of the same name, so that traces and metrics can be
 	// joined.
 	ServiceName string
-	// ServiceVersion is the service.version of traces and metrics; empty: none.
+	// ServiceVersion is the service.version of traces and metrics. Attributes and OTEL_RESOURCE_ATTRIBUTES take
+	// precedence. Without all of these there is none.
 	ServiceVersion string
 	// Attributes are further attributes of the resource. OTEL_RESOURCE_ATTRIBUTES takes precedence.
 	Attributes []attribute.KeyValue

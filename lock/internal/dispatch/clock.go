@@ -45,6 +45,7 @@ func (c *Clock) At(local time.Time) (latest int64, slack time.Duration) {
 }
 
 // Earliest returns the earliest local time at which the server's clock can have shown seen (µs), or false if unknown.
+// It allows for drift only after the last reading of that clock: seen isn't long before it.
 func (c *Clock) Earliest(seen int64) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

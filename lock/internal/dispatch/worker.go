@@ -115,7 +115,7 @@ func (d *Dispatcher) finishInline(n *Node) {
 	d.startIfRoom(n)
 }
 
-// work sends batches until the Dispatcher closes, or until there are none and maxIdle other workers are idle.
+// work sends batches until the Dispatcher closes, or until w has none to send and maxIdle other workers are idle.
 func (d *Dispatcher) work(w *worker) {
 	defer d.running.Done()
 	for {

@@ -40,8 +40,8 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// The contract: whatever happens to servers and connections, a listener that is up hears every message until it is told that it is down,
-// and comes up again when the servers work.
+// The contract: a listener that is up hears every message, except those that are lost while a connection is silent, until
+// that is noticed: then it is told that it is down. It comes up again when the servers work.
 func TestMux_NoMessageIsMissedWhileUp(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

@@ -1,14 +1,16 @@
--- Raises the token of a lock on one node of a quorum to the largest token that any node gave.
+-- Gives a lock on one node of a quorum the token of its lease, and raises the node's token counter to it.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its token counter
 -- ARGV[1]  owner
--- ARGV[2]  token
+-- ARGV[2]  token of the lease: the largest one that a node of its first majority gave
 -- ARGV[3]  traceparent of the acquiring span, '' = none
 --
 -- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
 --
--- Safe to run late and more than once: it lowers no token.
+-- Safe to run late and more than once: it changes nothing unless the owner has the lock, and it lowers no counter below
+-- 2^53. A node that joins late may have given its lock a larger token, which is replaced. The mark '!' of retain.lua is
+-- dropped.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua

@@ -41,7 +41,7 @@ if not takenBack then
 end
 
 local message, done = '0', 1
--- If nobody gets the message, the client is gone, or the message was refused. Then all are woken.
+-- If the count is 0, the client is gone or the message was refused: then all are woken.
 if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, wokenAt) > 0 then
   if nextClient ~= string.sub(add, 1, 10) then
     done = 2

@@ -154,8 +154,8 @@ func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 }
 
 // Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the attempt had the claim's
-// entry to send, and the script removes that entry from the wait set. moving: the lock's slot is moving, so the entry
-// wasn't sent, and may still be at the other node.
+// entry to send, and the script removes that entry from the wait set, unless an ACL forbids the set. moving: the lock's
+// slot is moving, so the entry wasn't sent, and may still be at the other node.
 func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	m.since = now
 	m.forget(claim)

@@ -253,8 +253,8 @@ func (g *guarding) note(e ending) {
 	g.link.write(message{eventEnded, int64(e.status), asked})
 }
 
-// act passes signals on, asks the command to end, or kills it, if that is due. The same goes for what the command has
-// started. It does nothing if the command has ended without being asked.
+// act passes signals on to the command and its process group, asks the command and all that it has started to end, or
+// kills them, if that is due. It does nothing if the command has ended without being asked.
 func (g *guarding) act() {
 	if g.ended && !g.asked {
 		return
