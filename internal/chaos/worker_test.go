@@ -229,6 +229,9 @@ func (w *worker) do(j job) bool {
 		reason := why(ctx, err)
 		if j.within != nil && ctx.Err() != nil { // by the end of the lock that is held
 			reason = history.WhyContext
+			if errors.Is(err, lock.ErrUnavailable) {
+				reason += ":unclear"
+			}
 		}
 		w.note(history.Event{At: at, What: history.Refuse, ID: id, Why: reason})
 		return false

@@ -106,15 +106,22 @@ func TestTelemetry(t *testing.T) {
 	mustFind(t, history.Telemetry(s.history(t)))
 	c["lockdog.releases{lost}"] = 2
 	mustFind(t, history.Telemetry(s.history(t)), "lockdog.releases{lost} = 2")
-	// Of a wait that an error ended, callers can't tell whether it was over, too.
-	for words, n := range map[string]float64{"": 1, "lockdog.acquisitions{timeout} = 2": 2} {
-		s := new(script)
-		s.add(history.Event{At: 1, What: history.Call, Proc: 1, ID: "1.0.1", Name: "job", How: "wait"}).add(history.Event{At: 2, What: history.Refuse, Proc: 1, ID: "1.0.1", Why: history.WhyError + "BUSY"})
-		s.add(history.Event{At: 3, What: history.Summary, Proc: 1, Counts: map[string]float64{"lockdog.acquisitions{timeout}": n, "span{acquire}": 1}})
-		if words == "" {
-			mustFind(t, history.Telemetry(s.history(t)))
-		} else {
-			mustFind(t, history.Telemetry(s.history(t)), words)
+	// Callers can't tell whether a wait that an error ended was over, too, or whether Redis had failed before a lease was lost that ctx carries.
+	for _, refused := range []struct{ why, outcome string }{
+		{history.WhyError + "BUSY", "timeout"},
+		{history.WhyError + "BUSY", "error"},
+		{history.WhyContext + ":unclear", "canceled"},
+		{history.WhyContext + ":unclear", "error"},
+	} {
+		for n := range 3 {
+			s, count := new(script), "lockdog.acquisitions{"+refused.outcome+"}"
+			s.add(history.Event{At: 1, What: history.Call, Proc: 1, ID: "1.0.1", Name: "job", How: "wait"}).add(history.Event{At: 2, What: history.Refuse, Proc: 1, ID: "1.0.1", Why: refused.why})
+			s.add(history.Event{At: 3, What: history.Summary, Proc: 1, Counts: map[string]float64{count: float64(n), "span{acquire}": 1}})
+			if n < 2 {
+				mustFind(t, history.Telemetry(s.history(t)))
+			} else {
+				mustFind(t, history.Telemetry(s.history(t)), count+" = 2")
+			}
 		}
 	}
 	// Refusals by their outcome.

@@ -63,8 +63,9 @@ const (
 // The values of Why for a failed call, the end of a lease, a refused write, and (WhyYes, WhyNo) a ForceUnlock.
 const (
 	WhyHeld = "held"
-	// WhyContext is followed by ":unavailable" if Redis had failed when ctx ended, or by ":deadline" if the deadline of
-	// ctx had passed.
+	// WhyContext is followed by ":unavailable" if Redis had failed when ctx ended, by ":deadline" if the deadline of ctx
+	// had passed, or by ":unclear" if ctx ended with a lost lease: that Redis is unavailable may be why it was lost, or
+	// what the call failed with before.
 	WhyContext  = "context"
 	WhyClosed   = "closed"
 	WhyLost     = "lost"     // followed by a colon and the cause

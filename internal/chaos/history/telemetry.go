@@ -149,6 +149,10 @@ func expected(h *History, p int) (want, may map[string]float64) {
 			may[Labeled(CountAcquisitions, "error")]++
 			may[Labeled(CountAcquisitions, "timeout")]++
 			continue
+		case o.Refused == WhyContext+":unclear":
+			may[Labeled(CountAcquisitions, "error")]++
+			may[Labeled(CountAcquisitions, "canceled")]++
+			continue
 		default:
 			count(CountAcquisitions, refusal(o))
 			continue
