@@ -30,7 +30,7 @@
 //	}
 //
 // The package only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE,
-// ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB and SHARDNUMSUB), and only from primaries. It reads key after
+// ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB or SHARDNUMSUB), and only from primaries. It reads key after
 // key, so a result isn't a snapshot of one moment, and a lock may have changed hands since. To read the holder of one
 // lock atomically, use Inspect of package lock.
 //
@@ -58,6 +58,6 @@
 //   - That a waiter has given up within the last two seconds, or died within the last three. Some waiters are seen for
 //     longer. One that died in the queue of a fair lock, or as a writer, is seen until its place ends: as a rule one
 //     lease after its last call. One in a wait set whose machine died is seen until Redis drops its client's
-//     connection. If the user may not use PUBSUB NUMSUB (in a Cluster also SHARDNUMSUB), a waiter in a wait set is seen
+//     connection. If the user may not use PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), a waiter in a wait set is seen
 //     as long as its entry is there.
 package fleet

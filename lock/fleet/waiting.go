@@ -51,13 +51,13 @@ func (b *batch) readListening(ctx context.Context, one *reading, entries []redis
 		number, _, _ := strings.Cut(z.Member.(string), " ")
 		channels[i] = script.Channel(one.Key) + ":" + number
 	}
-	var listening []*redis.MapStringIntCmd
-	if !b.moved { // after a move we don't know which node to ask
-		listening = append(listening, b.pipe.PubSubNumSub(ctx, channels...))
-		if b.cluster != nil {
-			// Servers before 7 don't know this subcommand.
-			listening = append(listening, b.pipe.PubSubShardNumSub(ctx, channels...))
-		}
+	var listening *redis.MapStringIntCmd
+	switch {
+	case b.moved: // we don't know which node to ask
+	case b.cluster != nil:
+		listening = b.pipe.PubSubShardNumSub(ctx, channels...)
+	default:
+		listening = b.pipe.PubSubNumSub(ctx, channels...)
 	}
 	b.then(func() {
 		for i, z := range entries {
@@ -69,18 +69,10 @@ func (b *batch) readListening(ctx context.Context, one *reading, entries []redis
 	})
 }
 
-// gone reports whether the server says that nobody listens to a channel. It is false if the server didn't say.
-func gone(listening []*redis.MapStringIntCmd, channel string) bool {
-	asked := false
-	for _, cmd := range listening {
-		switch {
-		case redis.HasErrorPrefix(cmd.Err(), "NOPERM"), cmd.Val()[channel] > 0:
-			return false
-		case cmd.Err() == nil: // an error says nothing: the server may not know the subcommand
-			asked = true
-		}
-	}
-	return asked
+// gone reports whether the server says that nobody listens to a channel. It is false if the server wasn't asked, or
+// refused to say.
+func gone(listening *redis.MapStringIntCmd, channel string) bool {
+	return listening != nil && listening.Err() == nil && listening.Val()[channel] == 0
 }
 
 // readWriters reads the writers that wait for an RW. A writer whose place has ended doesn't count: see rw.lua.
