@@ -161,9 +161,9 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	return m
 }
 
-// TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails at once. If a
-// majority has answered, but too few have granted it, the error is a *HeldError, which matches ErrHeld. If too few have
-// answered, or no token was confirmed, the error says what failed at which node.
+// TryLock takes the lock if a majority of the nodes grants it and confirms its token. Otherwise it fails, without
+// waiting for the lock. If a majority has answered, but too few have granted it, the error is a *HeldError, which
+// matches ErrHeld. If too few have answered, or no token was confirmed, the error says what failed at which node.
 //
 // Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
@@ -171,7 +171,7 @@ func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.ta
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a
 // majority of the nodes: a node has published a release, or the lease seen there has expired. Before it asks again, it
 // pauses for a random time, so that one of several rivals is the first. The waiters of one Quorum are served in order.
-// While no majority answers, it asks about twice a second, and fails after one lease.
+// While no majority answers, it asks once or twice a second, and fails after one lease.
 //
 // Otherwise it is like Mutex.Lock.
 func (m *QuorumMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }

@@ -28,6 +28,7 @@ type pollResult struct {
 	held  *HeldError // nil if err is set
 	trace string     // the traceparent of that holder's acquire
 	err   error      // why there is no lease; nil: a majority has answered, but not granted it (held)
+	cut   bool       // each node that failed did so because the caller's ctx has ended
 	final bool       // asking again won't help
 	shut  bool       // final, as too many clients are closed
 }
@@ -72,7 +73,8 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	}
 	undecided := func() bool {
 		mayBeGranted := len(in)-len(granted) <= n-need
-		mayBeHeld := answered < need && answered+n-len(in) >= need // a majority may still say so
+		// A majority may still say that the lock is held. Grants that can't win aren't kept from others for that.
+		mayBeHeld := len(granted) == 0 && answered < need && answered+n-len(in) >= need
 		return len(granted) < need && (mayBeGranted || mayBeHeld)
 	}
 	for undecided() && t.awaits() {
@@ -228,7 +230,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	}
 	var failed memberErrors
 	var held *HeldError
-	trace := ""
+	trace, cut := "", true
 	hopeless, closed, answered := 0, 0, 0
 	for i, v := range by {
 		switch {
@@ -244,6 +246,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 			}
 			t.record.acquire.Failed(what.Kind)
 			failed = append(failed, atNode(t.m.locks[i].node(), v.err))
+			cut = cut && t.ctx.Err() != nil && errors.Is(v.err, context.Canceled)
 		case v.Granted:
 			answered++
 		default:
@@ -258,7 +261,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 			}
 		}
 	}
-	r := &pollResult{err: err}
+	r := &pollResult{err: err, cut: cut}
 	switch {
 	case closed > n-need:
 		r.err, r.final, r.shut = fmt.Errorf("%w: %d of the quorum's %d", ErrClosed, closed, n), true, true

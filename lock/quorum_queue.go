@@ -10,7 +10,8 @@ import (
 )
 
 // quorumQueue is the queue of a Quorum's waiters for one lock. It exists while it has a waiter. Of the waiters, only
-// the head asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
+// the head asks the nodes, when the lock may be free at a majority of them, or as long as too few of them answer.
+// Quorum.mu guards it.
 type quorumQueue struct {
 	q       *Quorum
 	key     string

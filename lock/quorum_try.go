@@ -19,7 +19,7 @@ import (
 //	└ lock or once
 //	  ├ poll                  asks all nodes at once
 //	  │ ├ ask, in a goroutine per node, sends its vote
-//	  │ ├ noteVote, awaits    until a majority has granted the lock, or can't any more
+//	  │ ├ noteVote, awaits    until a majority has granted the lock, or can't any more and has answered
 //	  │ ├ formLease           of a majority of grants: raiseTokens, then admit for each of them
 //	  │ │ └ admitLateVotes    in the background: nodes that answer later join the lease
 //	  │ └ release             of the grants of a poll without a lease
@@ -141,7 +141,7 @@ func (t *quorumTry) once() (*Lease, error) {
 	case l != nil:
 		return l, nil
 	case t.ctx.Err() != nil:
-		return t.ended(context.Cause(t.ctx))
+		return t.cutOff(r)
 	case r.shut:
 		return t.fail(telemetry.AcquireCanceled, r.err)
 	case r.held != nil:
@@ -162,7 +162,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 			return l, nil
 		}
 		if t.ctx.Err() != nil {
-			return t.ended(context.Cause(t.ctx))
+			return t.cutOff(r)
 		}
 		polled = true
 	}
@@ -222,6 +222,14 @@ func (t *quorumTry) quit(w *quorumWaiter, err error) (*Lease, error) {
 
 // ended fails with err, as the caller's ctx has ended.
 func (t *quorumTry) ended(err error) (*Lease, error) { return t.fail(contextOutcome(t.ctx, err), err) }
+
+// cutOff fails with the cause of ctx, which has ended during the first poll, and with the errors of nodes before that.
+func (t *quorumTry) cutOff(r *pollResult) (*Lease, error) {
+	if r.err == nil || r.cut {
+		return t.ended(context.Cause(t.ctx))
+	}
+	return t.ended(cutOff(t.ctx, r.err))
+}
 
 // errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")

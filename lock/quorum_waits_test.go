@@ -113,6 +113,21 @@ func TestQuorumHeldAtAMajority(t *testing.T) {
 			mustMatch(t, err, lock.ErrHeld)
 		})
 	})
+	t.Run("ctx ends before", func(t *testing.T) { // then the error has what failed, too
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			ns, m := setUp(t, 3, 1, "LOADING Redis is loading the dataset in memory")
+			answerIn(ns.wires[2], nodeTimeout/2)
+			for _, take := range []func(context.Context) (*lock.Lease, error){m.TryLock, m.Lock} {
+				ctx, cancel := context.WithTimeout(t.Context(), nodeTimeout*2/5)
+				_, err := take(ctx)
+				cancel()
+				mustMatch(t, err, context.DeadlineExceeded)
+				mustMatch(t, err, lock.ErrUnavailable)
+				time.Sleep(nodeTimeout) // the late answer
+			}
+		})
+	})
 	t.Run("half of them later", func(t *testing.T) { // two of four aren't enough to free the lock
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
