@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 		mayBeHeld := len(granted) == 0 && answered < need && answered+n-len(in) >= need
 		return len(granted) < need && (mayBeGranted || mayBeHeld)
 	}
-	for undecided() && t.awaits() {
+	for undecided() && t.awaits(answered) {
 		receive(<-t.votes)
 	}
 	for more := true; more && len(in) < n; { // votes that have come in the meantime
@@ -112,20 +111,16 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	return nil, t.resultOf(in, err)
 }
 
-// awaits reports whether the poll goes on waiting for pending votes. While it waits, it holds what it was granted,
-// which other callers may need for their majority. So it waits for a node that couldn't be reached last time only if
-// the nodes that have answered aren't a majority.
-func (t *quorumTry) awaits() bool {
-	answered := 0
+// awaits reports whether the poll, to which a number of nodes have answered, goes on waiting for pending votes. While
+// it waits, it holds what it was granted, which other callers may need for their majority. So it waits for a node that
+// couldn't be reached last time only if the nodes that have answered aren't a majority.
+func (t *quorumTry) awaits(answered int) bool {
 	for i, pending := range t.pending {
-		switch {
-		case pending && !t.m.q.silent[i].Load():
+		if pending && (answered < t.m.q.need || !t.m.q.silent[i].Load()) {
 			return true
-		case !pending && t.nodes[i].failures.err == nil:
-			answered++
 		}
 	}
-	return answered < t.m.q.need && slices.Contains(t.pending, true)
+	return false
 }
 
 // ask asks one node for the lock, and sends its vote. A node may answer

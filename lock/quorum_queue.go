@@ -157,8 +157,8 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// stoppedAsking is called after asking if the head's ctx has ended. The nodes may not have been asked, so
-// the next head asks at once. why is the reason for which this one asked.
+// stoppedAsking is called after asking if the head's ctx has ended. The nodes may not have been asked, so the next head
+// asks at once. why is the reason for which this one asked.
 func (w *quorumWaiter) stoppedAsking(why wakeup) {
 	queue := w.queue
 	queue.q.mu.Lock()

@@ -225,10 +225,11 @@ func (t *quorumTry) ended(err error) (*Lease, error) { return t.fail(contextOutc
 
 // cutOff fails with the cause of ctx, which has ended during the first poll, and with the errors of nodes before that.
 func (t *quorumTry) cutOff(r *pollResult) (*Lease, error) {
-	if r.err == nil || r.cut {
-		return t.ended(context.Cause(t.ctx))
+	err := context.Cause(t.ctx)
+	if r.err != nil && !r.cut {
+		err = fmt.Errorf("%w, after: %w", err, r.err)
 	}
-	return t.ended(cutOff(t.ctx, r.err))
+	return t.ended(err)
 }
 
 // errWaitOver ends the sleep when WithWait is over.
