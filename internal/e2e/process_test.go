@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/proc"
+	"github.com/lockdog/lockdog/internal/redistest"
 )
 
 const (
@@ -134,25 +134,13 @@ func installed(t *testing.T, name, how string) string {
 	return path
 }
 
-// Ports come from below those that Linux gives to outgoing connections, and above those of internal/redistest.
-const portMin, portMax = 30_000, 32_700
-
 // freeAddrs are loopback addresses on which nobody listens yet.
-func freeAddrs(t *testing.T, n int) []string {
+func freeAddrs(t *testing.T, n int) (addrs []string) {
 	t.Helper()
-	var found []string
-	for try := 0; len(found) < n; try++ {
-		if try == 100*n {
-			t.Fatal("no free ports")
-		}
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(portMin+rand.IntN(portMax-portMin))))
-		if err != nil {
-			continue
-		}
-		defer func() { _ = l.Close() }() // when all are found, so that they differ
-		found = append(found, l.Addr().String())
+	for range n {
+		addrs = append(addrs, net.JoinHostPort("127.0.0.1", strconv.Itoa(redistest.FreePort(t))))
 	}
-	return found
+	return addrs
 }
 
 // until polls until ok gives no error, and fails the test with its last one.

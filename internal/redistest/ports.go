@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Client ports come from [portMin, portMax). They and the cluster bus ports, which Redis puts 10,000 higher, are below
@@ -29,8 +30,8 @@ const (
 var taken sync.Map
 
 // takePort returns a free port, and reserves it until this process ends. Other calls, in this test binary or in one
-// that runs at the same time, skip it, because its lock file is locked. A port of any other program is noticed by
-// trying to listen on it.
+// that runs at the same time, skip it, because its lock file is locked. A port on which any other program listens is
+// skipped, too.
 func takePort() (int, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("lockdog-redistest-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -45,9 +46,7 @@ func takePort() (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("redistest: port lock: %w", err)
 		}
-		// Listen only with the file locked. Otherwise two callers that try the same port would find each other's
-		// listener.
-		if !canListen(port) || !canListen(port+busPortOffset) {
+		if !refuses(port) || !refuses(port+busPortOffset) {
 			_ = f.Close() // nothing was written, so no error matters
 			continue
 		}
@@ -78,12 +77,14 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-func canListen(port int) bool {
-	l, err := net.Listen("tcp", loopback(port))
-	if err != nil {
-		return false
+// refuses reports whether nobody listens on a port. It doesn't listen itself: if another goroutine starts a process at
+// that moment, the listener would stay open in that process from fork to exec, after its Close here.
+func refuses(port int) bool {
+	conn, err := net.DialTimeout("tcp", loopback(port), time.Second)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
 	}
-	return l.Close() == nil
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

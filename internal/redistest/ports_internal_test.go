@@ -1,9 +1,12 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"net"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -46,16 +49,41 @@ func TestLockFileRefusesTheSecond(t *testing.T) {
 	}
 }
 
-func TestCanListenSeesOtherServers(t *testing.T) {
+func TestRefusesSeesOtherServers(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if canListen(l.Addr().(*net.TCPAddr).Port) {
+	if refuses(l.Addr().(*net.TCPAddr).Port) {
 		t.Error("a port in use was found free")
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A process that is being started has all open files until its exec: also a listener that was closed in the meantime.
+func TestFreePortWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var starters sync.WaitGroup
+	for range 4 {
+		starters.Go(func() {
+			for ctx.Err() == nil {
+				if err := exec.Command("true").Run(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 200 {
+		port := FreePort(t)
+		if conn, err := net.Dial("tcp", loopback(port)); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("port %d: %v, %v; want it refused", port, conn, err)
+			break
+		}
+	}
+	cancel()
+	starters.Wait()
 }
