@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,8 @@ const clusterPrimaries = 3
 
 // Cluster is a Redis Cluster of three primaries, each with the same number of replicas.
 type Cluster struct {
-	Nodes []*Server // the first three are the primaries at the start, in the order of their slots
+	Nodes    []*Server  // the first three are the primaries at the start, in the order of their slots
+	handOver sync.Mutex // see Migration.Finish
 }
 
 // StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with

@@ -47,10 +47,16 @@ func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 }
 
 // Finish moves the remaining keys and hands the slot over.
+//
+// Slots of one Cluster are handed over one after the other. The new owner of a slot takes a new configuration epoch. If
+// the old owner, not told yet, takes a higher one for another slot, its claim to both slots wins, and the new owner
+// deletes the keys.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
 	m.MoveKeys(tb)
 	id := m.to.nodeID(tb)
+	m.cluster.handOver.Lock()
+	defer m.cluster.handOver.Unlock()
 	// The new owner comes first: otherwise nobody would own the slot for a moment.
 	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
 		// Only primaries are told. Replicas hear of the new owner from other nodes.
