@@ -24,10 +24,10 @@ type acquireParams struct {
 	sample       *contention.Sample // of the call, nil for most
 
 	// These change from attempt to attempt:
-	placeTTL time.Duration  // how long Redis's queue keeps the waiter's place until the waiter asks again; 0: no place
-	waited   time.Duration  // since the waiter joined the queue in this client
-	entries  script.Entries // how the wait set changes: see package waitset
-	waiter   *waiter        // the waiter that asks; nil: a TryLock, the first attempt of a Lock, or a Quorum's attempt
+	placeTTL time.Duration      // how long Redis's queue keeps the waiter's place without another attempt; 0: no place
+	waited   time.Duration      // since the waiter joined the queue in this client
+	entry    script.EntryChange // how the wait set changes: see package waitset
+	waiter   *waiter            // the waiter that asks; nil: a TryLock, the first attempt of a Lock, or a Quorum
 }
 
 // callContext returns the ctx of the calls to Redis. It ends with ctx, or lastAnswer after waitDeadline.
@@ -51,7 +51,7 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 //	acquireOrJoin                 a lease that ctx carries, or a new one
 //	└ acquireOrWait               the first attempt, unless others of this client wait already
 //	  ├ attempt                   once, with what a grant needs: replicas that confirm it
-//	  │ └ acquireWithRetry        again after a refusal that may pass at once
+//	  │ └ acquireWithRetry        again after a refusal or a failure that may be over soon
 //	  │   └ operations.sendAcquire, and Dispatcher.Do: one call, or more if a key is refused
 //	  └ waitQueues.wait           in the queue of this client; its head attempts again when it is woken
 //
@@ -259,7 +259,7 @@ func (lk *lock) acquireWithRetry(
 ) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
 	defer func() {
-		if w != params.waiter {
+		if w != params.waiter { // it was tracked here
 			ws.untrack(w)
 		}
 	}()
@@ -293,7 +293,8 @@ func attemptFailure(err error) redisfail.Failure {
 }
 
 // leftEarly reports whether a try failed with err only because its caller's ctx has ended. It is false if Redis had
-// failed before, or if a healthy Redis would have answered before: see dispatch.Dispatcher.Do.
+// failed before, or if a healthy Redis would have answered before: see dispatch.Dispatcher.Do. An error that looks like
+// a failure of Redis only because the program's cause does is no such failure.
 func leftEarly(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (!redisfail.IsUnavailable(err) || hasMisleadingCause(ctx) && endedBy(ctx, err))
 }

@@ -97,7 +97,7 @@ func TestBatch_ForbiddenKey(t *testing.T) {
 	})
 }
 
-// A lost batch, or a lost reply to it, is as harmless as that of a single call: each call is tried again.
+// The loss of a batch, or of the reply to it, is as harmless as that of a single call: each call is tried again.
 func TestBatch_Lost(t *testing.T) {
 	t.Parallel()
 	batch := func(c redistest.Chunk) bool { return bytes.Contains(c.Data, []byte(script.Batch.SHA)) }

@@ -137,7 +137,7 @@ func TestNotifyOne_UnclaimedWakeUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.rdb.ZAdd(ctx, script.WaitersKey("job"), redis.Z{Score: 1, Member: stopped})
+			r.rdb.ZAdd(ctx, script.WaitSetKey("job"), redis.Z{Score: 1, Member: stopped})
 			leaving, leave := context.WithCancel(ctx)
 			defer leave()
 			go func() {

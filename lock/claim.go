@@ -15,7 +15,7 @@ type claim struct {
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see noteLateWrite; nil: it noted no call
-	waitEntry   atomic.Pointer[string]    // the claim's entry that the wait set may have; nil: it has none
+	waitEntry   atomic.Pointer[string]    // see waitset.Claim.WaitEntry; nil: none
 	update      *counterUpdate            // the change of a counter, instead of the request for a lock; nil for most
 }
 

@@ -18,10 +18,11 @@ import (
 //	cleanUpKeeping  the same, of a lock that WithMinHold keeps       no
 //	cleanUpRefused  Redis has refused a call of it                   no
 //	giveBackAfter   it may be granted the lock during the pause      no
-//	Abandoned       its caller has left a call before the reply      no
+//	HandleLate      its caller has left a call before the reply      no
 
 // cleanUp schedules the removal of what the claim may have left: now, and again after lateWriteUntil if that is ahead.
-// If the claim has an update, the update is repeated instead.
+// If the claim has an update, the update is repeated instead. If the lock is free by then, the removal wakes all
+// waiters (release.lua): those who call it may rely on that.
 func (cl *claim) cleanUp() { cl.cleanUpKeeping(time.Time{}) }
 
 // cleanUpKeeping is cleanUp for a lock that is to stay taken until a time: see releaseParams.keepUntil.
@@ -73,8 +74,8 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task, keepUntil time.Time) {
 	lk.c.cleaner.Add(t)
 }
 
-// Abandoned implements dispatch.Owner. It cleans up after a call whose caller left before the reply.
-func (cl *claim) Abandoned(reply dispatch.Reply, err error) {
+// HandleLate implements dispatch.LateHandler. It cleans up after a call whose caller left before the reply.
+func (cl *claim) HandleLate(reply dispatch.Reply, err error) {
 	if err != nil {
 		if reply.MayHaveRun {
 			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: reply.LateWriteUntil}, time.Time{})
@@ -95,10 +96,10 @@ func (cl *claim) Abandoned(reply dispatch.Reply, err error) {
 // claimList has the claims of one call.
 type claimList []*claim
 
-// Abandoned implements dispatch.Owner.
-func (l claimList) Abandoned(reply dispatch.Reply, err error) {
+// HandleLate implements dispatch.LateHandler.
+func (l claimList) HandleLate(reply dispatch.Reply, err error) {
 	for _, cl := range l {
-		cl.Abandoned(reply, err)
+		cl.HandleLate(reply, err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 			"lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w",
 			n, names, context.Cause(ctx))
 	}
-	c.reportEach((*grant).abandon)
+	c.reportEach((*grant).endUnreleased)
 	within(ctx, func() { <-c.reports.shut() }, c.pubsub.Close, c.trackers.Close, func() {
 		c.dispatcher.Close() // its last calls may give the cleaner work
 		c.cleaner.Close(ctx)

@@ -22,19 +22,19 @@ type compositeLease struct {
 	isQuorum bool // the members are one lock at several nodes, not several locks
 	handle   Lease
 
-	mu           sync.Mutex
-	expected     int // the number of members, including those that are still to be added
-	members      []*member
-	canceled     int            // members whose context has ended: those that are canceled, and all that have ended
-	ended        int            // members that have ended
-	lost         memberErrors   // the losses of members, each with its node
-	lastLost     *LostError     // the last of these losses, without the node
-	lastCanceled *CanceledError // the last cancellation of a member
-	released     bool
-	err          error           // how the composite ended; nil: it lives, or was released without a loss
-	record       *record         // nil: it isn't acquired yet, or its members report for themselves
-	warned       bool            // the warning of WithHoldWarning was logged
-	absent       []failureStreak // of a Quorum, by node: why the node has no member
+	mu            sync.Mutex
+	expected      int // the number of members, also those about to be added; a Quorum's pending nodes don't count
+	members       []*member
+	contextsEnded int            // members whose context has ended: those that are canceled, and all that have ended
+	ended         int            // members that have ended
+	lost          memberErrors   // the losses of members, each with its node
+	lastLost      *LostError     // the last of these losses, without the node
+	lastCanceled  *CanceledError // the last cancellation of a member
+	released      bool
+	err           error           // how the composite ended; nil: it lives, or was released without a loss
+	record        *record         // nil: it isn't acquired yet, or its members report for themselves
+	warned        bool            // the warning of WithHoldWarning was logged
+	absent        []failureStreak // of a Quorum, by node: why the node has no member
 }
 
 // member is a lease of a compositeLease.
@@ -45,43 +45,43 @@ type member struct {
 
 // newCompositeLease returns a composite for size members. Each is taken with ctx, by one of the locks.
 func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
-	cl := &compositeLease{
+	comp := &compositeLease{
 		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, expected: size,
 		isQuorum: locks[0].kind.ofOneNode,
 	}
-	cl.handle.target, cl.handle.parent = cl, locks[0].parentOf(ctx)
-	return cl
+	comp.handle.target, comp.handle.parent = comp, locks[0].parentOf(ctx)
+	return comp
 }
 
 // add makes a handle of g a member. It reports false if the composite has been canceled or has ended.
-func (cl *compositeLease) add(g *grant, l *Lease) bool {
+func (comp *compositeLease) add(g *grant, l *Lease) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	cl.mu.Lock()
-	if cl.handle.cause != nil {
-		cl.mu.Unlock()
+	comp.mu.Lock()
+	if comp.handle.cause != nil {
+		comp.mu.Unlock()
 		return false
 	}
-	cl.members = append(cl.members, &member{grantHandle: grantHandle{l, g}})
-	cl.expected = max(cl.expected, len(cl.members))
-	cl.mu.Unlock()
-	l.composite = cl
+	comp.members = append(comp.members, &member{grantHandle: grantHandle{l, g}})
+	comp.expected = max(comp.expected, len(comp.members))
+	comp.mu.Unlock()
+	l.composite = comp
 	if l.cause != nil { // its context ended before it was a member
-		cl.memberCanceled(l, l.cause)
+		comp.memberContextEnded(l, l.cause)
 	}
 	if err := g.endErr(); err != nil {
-		cl.memberEnded(l, err)
+		comp.memberEnded(l, err)
 	}
 	return true
 }
 
 // join makes a new handle of a live grant a member. It reports false if the grant or the composite is no longer live.
-func (cl *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
+func (comp *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
 	l := g.join(ctx, lk)
 	if l == nil {
 		return false
 	}
-	if !cl.add(g, l) {
+	if !comp.add(g, l) {
 		releaseUnused(ctx, l)
 		return false
 	}
@@ -89,90 +89,90 @@ func (cl *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
 }
 
 // dropPending notes that one of the expected members won't be added.
-func (cl *compositeLease) dropPending() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.expected--
-	cl.evaluate() // others may have ended in the meantime
+func (comp *compositeLease) dropPending() {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	comp.expected--
+	comp.evaluate() // others may have ended in the meantime
 }
 
 // memberOf returns the member whose Lease is l. mu must be held.
-func (cl *compositeLease) memberOf(l *Lease) *member {
-	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
+func (comp *compositeLease) memberOf(l *Lease) *member {
+	return comp.members[slices.IndexFunc(comp.members, func(m *member) bool { return m.Lease == l })]
 }
 
-// memberCanceled notes that the context of a member has ended: Lease.endContext calls it, with the mutex of the
-// member's grant held.
-func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.released {
+// memberContextEnded notes that the context of a member has ended. Lease.endContext and add call it, with the mutex of
+// the member's grant held.
+func (comp *compositeLease) memberContextEnded(l *Lease, cause error) {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	if comp.released {
 		return
 	}
-	cl.canceled++
+	comp.contextsEnded++
 	var canceled *CanceledError
 	if errors.As(cause, &canceled) {
-		cl.lastCanceled = canceled
+		comp.lastCanceled = canceled
 	} else {
-		cl.countEnded(cl.memberOf(l), cause)
+		comp.countEnded(comp.memberOf(l), cause)
 	}
-	cl.evaluate()
+	comp.evaluate()
 }
 
 // memberEnded notes that the grant of a member has ended (grant.end), or was lost and is about to end (grant.lose).
 // Both call it with the grant's mutex held.
-func (cl *compositeLease) memberEnded(l *Lease, err error) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.released {
+func (comp *compositeLease) memberEnded(l *Lease, err error) {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	if comp.released {
 		return
 	}
-	cl.countEnded(cl.memberOf(l), err)
-	cl.evaluate()
+	comp.countEnded(comp.memberOf(l), err)
+	comp.evaluate()
 }
 
 // countEnded counts a member that has ended, once. mu must be held.
-func (cl *compositeLease) countEnded(m *member, err error) {
+func (comp *compositeLease) countEnded(m *member, err error) {
 	if m.ended {
 		return
 	}
 	m.ended = true
-	cl.ended++
+	comp.ended++
 	var lost *LostError
 	if errors.As(err, &lost) {
-		cl.lost, cl.lastLost = append(cl.lost, atNode(m.g.node(), lost)), lost
+		comp.lost, comp.lastLost = append(comp.lost, atNode(m.g.node(), lost)), lost
 	}
 }
 
 // evaluate ends or cancels the composite if too few members are left. mu must be held.
-func (cl *compositeLease) evaluate() {
+func (comp *compositeLease) evaluate() {
 	switch {
-	case cl.err == nil && cl.expected-cl.ended < cl.need:
-		if cl.lastLost != nil {
-			cl.err = cl.lostError()
+	case comp.err == nil && comp.expected-comp.ended < comp.need:
+		if comp.lastLost != nil {
+			comp.err = comp.lostError()
 		} else {
-			cl.err = wrapError(cl.name, "hold", ErrClosed)
+			comp.err = wrapError(comp.name, "hold", ErrClosed)
 		}
-		canceled := cl.canceledError()
-		cl.handle.endContext(cl.err)
-		cl.handle.closeEnded()
-		r, err := cl.record, cl.err
-		cl.locks[0].c.report(func() {
-			cl.cancelMembers(ReasonContext, err)
+		canceled := comp.canceledError()
+		comp.handle.endContext(comp.err)
+		comp.handle.closeEnded()
+		r, err := comp.record, comp.err
+		comp.locks[0].c.report(func() {
+			comp.cancelMembers(ReasonContext, err)
 			if r != nil {
-				r.ended(cl, err, canceled)
+				r.ended(comp, err, canceled)
 			}
 		})
-	case cl.handle.cause == nil && cl.expected-cl.canceled < cl.need:
-		c := &CanceledError{cl.name, cl.lastCanceled.Reason, cl.lastCanceled.err}
-		cl.handle.endContext(c)
-		r := cl.record
-		cl.locks[0].c.report(func() {
+	case comp.handle.cause == nil && comp.expected-comp.contextsEnded < comp.need:
+		c := &CanceledError{comp.name, comp.lastCanceled.Reason, comp.lastCanceled.err}
+		comp.handle.endContext(c)
+		r := comp.record
+		comp.locks[0].c.report(func() {
 			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-				cl.cancelMembers(c.Reason, c.err)
+				comp.cancelMembers(c.Reason, c.err)
 			}
 			if r != nil {
-				r.canceled(cl, c)
+				r.canceled(comp, c)
 			}
 		})
 	}
@@ -180,39 +180,39 @@ func (cl *compositeLease) evaluate() {
 
 // canceledError returns the cancellation of the composite. It is nil if there was none: the context is live, or ended
 // together with the lease. mu must be held.
-func (cl *compositeLease) canceledError() *CanceledError {
-	c, _ := cl.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
+func (comp *compositeLease) canceledError() *CanceledError {
+	c, _ := comp.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
 	return c
 }
 
 // setRecord makes the composite report its cancellation and its end to r. What has already happened is reported now.
-func (cl *compositeLease) setRecord(r *record) {
-	cl.mu.Lock()
-	cl.record = r
-	canceled, err := cl.canceledError(), cl.err
-	cl.mu.Unlock()
+func (comp *compositeLease) setRecord(r *record) {
+	comp.mu.Lock()
+	comp.record = r
+	canceled, err := comp.canceledError(), comp.err
+	comp.mu.Unlock()
 	if canceled != nil {
-		r.canceled(cl, canceled)
+		r.canceled(comp, canceled)
 	}
 	if err != nil {
-		r.ended(cl, err, canceled)
+		r.ended(comp, err, canceled)
 	}
 }
 
 // lostError returns the loss of the composite: it wraps the last loss of a Multi's member, or all losses of a Quorum's.
 // mu must be held.
-func (cl *compositeLease) lostError() *LostError {
-	var why error = cl.lastLost
-	if cl.isQuorum {
-		why = cl.lost
+func (comp *compositeLease) lostError() *LostError {
+	var why error = comp.lastLost
+	if comp.isQuorum {
+		why = comp.lost
 	}
-	return &LostError{Name: cl.name, Cause: cl.lastLost.Cause, err: why}
+	return &LostError{Name: comp.name, Cause: comp.lastLost.Cause, err: why}
 }
 
 // cancelMembers cancels the members, and stops the renewal of grants that have no other handle. Otherwise the members
 // would be renewed forever if the holder never releases the lease.
-func (cl *compositeLease) cancelMembers(reason Reason, err error) {
-	for _, m := range cl.all() {
+func (comp *compositeLease) cancelMembers(reason Reason, err error) {
+	for _, m := range comp.all() {
 		m.g.cancelHandle(m.Lease, &CanceledError{m.Name(), reason, err})
 		if m.only() { // cancelHandle doesn't stop it if a closing client has canceled the grant before
 			m.g.stopRenewal()
@@ -220,65 +220,65 @@ func (cl *compositeLease) cancelMembers(reason Reason, err error) {
 	}
 }
 
-func (cl *compositeLease) all() []*member {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.members[:len(cl.members):len(cl.members)]
+func (comp *compositeLease) all() []*member {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	return comp.members[:len(comp.members):len(comp.members)]
 }
 
-func (cl *compositeLease) lockName() string { return cl.name }
+func (comp *compositeLease) lockName() string { return comp.name }
 
-func (cl *compositeLease) owner() string { return cl.all()[0].Owner() }
+func (comp *compositeLease) owner() string { return comp.all()[0].Owner() }
 
-func (cl *compositeLease) token() (token int64) {
-	for _, m := range cl.all() {
+func (comp *compositeLease) token() (token int64) {
+	for _, m := range comp.all() {
 		token = max(token, m.Token())
 	}
 	return token
 }
 
-func (cl *compositeLease) tokens() map[string]int64 {
+func (comp *compositeLease) tokens() map[string]int64 {
 	tokens := make(map[string]int64)
-	for _, m := range cl.all() {
+	for _, m := range comp.all() {
 		tokens[m.Name()] = max(tokens[m.Name()], m.Token())
 	}
 	return tokens
 }
 
-func (cl *compositeLease) heartbeat() {
-	for _, m := range cl.all() {
+func (comp *compositeLease) heartbeat() {
+	for _, m := range comp.all() {
 		m.Heartbeat()
 	}
 }
 
 // deadline returns the time until which at least need members are trusted; zero: the composite has fewer.
-func (cl *compositeLease) deadline() time.Time { return cl.needed((*member).Deadline) }
+func (comp *compositeLease) deadline() time.Time { return comp.needed((*member).Deadline) }
 
-// needed returns the latest time t for which at(m) is t or later for at least cl.need members m; zero: the composite
+// needed returns the latest time t for which at(m) is t or later for at least comp.need members m; zero: the composite
 // has fewer members. Members that have ended count only if the others are fewer than need.
-func (cl *compositeLease) needed(at func(*member) time.Time) time.Time {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
+func (comp *compositeLease) needed(at func(*member) time.Time) time.Time {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
 	var live, all []time.Time
-	for _, m := range cl.members {
+	for _, m := range comp.members {
 		d := at(m)
 		all = append(all, d)
 		if !m.ended {
 			live = append(live, d)
 		}
 	}
-	if len(live) < cl.need { // the composite has ended, or isn't acquired yet
+	if len(live) < comp.need { // the composite has ended, or isn't acquired yet
 		live = all
 	}
-	if len(live) < cl.need {
+	if len(live) < comp.need {
 		return time.Time{}
 	}
 	slices.SortFunc(live, func(a, b time.Time) int { return b.Compare(a) })
-	return live[cl.need-1]
+	return live[comp.need-1]
 }
 
-func (cl *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
-	for _, m := range cl.all() {
+func (comp *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
+	for _, m := range comp.all() {
 		if h := m.g.find(m.Lease, c, key); h.g != nil {
 			return h
 		}
@@ -286,46 +286,46 @@ func (cl *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
 	return grantHandle{}
 }
 
-func (cl *compositeLease) grants(_ *Lease, f func(grantHandle)) {
-	for _, m := range cl.all() {
+func (comp *compositeLease) grants(_ *Lease, f func(grantHandle)) {
+	for _, m := range comp.all() {
 		m.g.grants(m.Lease, f)
 	}
 }
 
-func (cl *compositeLease) loseIfExpired() {
-	for _, m := range cl.all() {
+func (comp *compositeLease) loseIfExpired() {
+	for _, m := range comp.all() {
 		m.g.loseIfExpired()
 	}
 }
 
-func (cl *compositeLease) parentEnded(*Lease) {
-	for _, m := range cl.all() {
+func (comp *compositeLease) parentEnded(*Lease) {
+	for _, m := range comp.all() {
 		m.g.parentEnded(m.Lease)
 	}
 }
 
-func (cl *compositeLease) handleMu() *sync.Mutex { return &cl.mu }
+func (comp *compositeLease) handleMu() *sync.Mutex { return &comp.mu }
 
-func (cl *compositeLease) handleErr(*Lease) error {
-	if cl.err == nil && cl.released {
+func (comp *compositeLease) handleErr(*Lease) error {
+	if comp.err == nil && comp.released {
 		return ErrReleased
 	}
-	return cl.err
+	return comp.err
 }
 
-func (cl *compositeLease) handleEnded(*Lease) bool { return cl.released || cl.err != nil }
+func (comp *compositeLease) handleEnded(*Lease) bool { return comp.released || comp.err != nil }
 
 // warn logs the warning of WithHoldWarning, once, when all live members have been held for that long. It reports false
 // if the composite has no record. Then the member logs the warning itself: for example, a name that a Multi holds while
 // it waits for other names.
-func (cl *compositeLease) warn(held time.Duration) bool {
-	cl.mu.Lock()
-	r := cl.record
-	due := r != nil && !cl.warned && !slices.ContainsFunc(cl.members, func(m *member) bool {
+func (comp *compositeLease) warn(held time.Duration) bool {
+	comp.mu.Lock()
+	r := comp.record
+	due := r != nil && !comp.warned && !slices.ContainsFunc(comp.members, func(m *member) bool {
 		return !m.ended && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
 	})
-	cl.warned = cl.warned || due
-	cl.mu.Unlock()
+	comp.warned = comp.warned || due
+	comp.mu.Unlock()
 	if due {
 		r.hold.Warn(held)
 	}

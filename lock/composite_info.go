@@ -54,14 +54,14 @@ func (all composites) ofGrant(g *grant) *CompositeInfo {
 	return all.of(g.composite())
 }
 
-func (all composites) of(cl *compositeLease) *CompositeInfo {
-	if cl == nil {
+func (all composites) of(comp *compositeLease) *CompositeInfo {
+	if comp == nil {
 		return nil
 	}
-	if all[cl.id] == nil {
-		all[cl.id] = cl.info()
+	if all[comp.id] == nil {
+		all[comp.id] = comp.info()
 	}
-	return all[cl.id]
+	return all[comp.id]
 }
 
 // addWaiter sets info.Composite to the composite that a waiter waits for, if any. The info of a Multi's waiter also
@@ -103,34 +103,34 @@ func (g *grant) composite() *compositeLease {
 }
 
 // info describes the composite and its members. The caller must not hold the mu of a grant.
-func (cl *compositeLease) info() *CompositeInfo {
+func (comp *compositeLease) info() *CompositeInfo {
 	type key struct {
 		c   *Client
 		key string
 	}
-	deadline := cl.deadline()
-	cl.mu.Lock()
-	grants, absent, lost := make(map[key]*grant, len(cl.members)), slices.Clone(cl.absent), cl.err
-	for _, m := range cl.members {
+	deadline := comp.deadline()
+	comp.mu.Lock()
+	grants, absent, lost := make(map[key]*grant, len(comp.members)), slices.Clone(comp.absent), comp.err
+	for _, m := range comp.members {
 		grants[key{m.g.client(), m.g.lock.key}] = m.g
 	}
 	c := &CompositeInfo{
-		LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need,
-		Members: make([]LeaseInfo, len(cl.locks)),
+		LeaseInfo: comp.locks[0].info(), ID: comp.id, Need: comp.need,
+		Members: make([]LeaseInfo, len(comp.locks)),
 	}
-	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
-	if len(cl.members) > 0 {
-		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()
+	c.Name, c.Node, c.Since, c.Deadline = comp.name, "", comp.began, deadline
+	if len(comp.members) > 0 {
+		c.Owner, c.TraceID = comp.members[0].Owner(), comp.members[0].g.traceID()
 	}
-	if canceled := (*CanceledError)(nil); errors.As(cl.handle.cause, &canceled) {
+	if canceled := (*CanceledError)(nil); errors.As(comp.handle.cause, &canceled) {
 		c.Reason = canceled.Reason
 	}
-	c.State = cl.state()
-	cl.mu.Unlock()
+	c.State = comp.state()
+	comp.mu.Unlock()
 
 	var since []time.Time
-	for i := range cl.locks {
-		lk, info := &cl.locks[i], &c.Members[i]
+	for i := range comp.locks {
+		lk, info := &comp.locks[i], &c.Members[i]
 		g := grants[key{lk.c, lk.key}]
 		if g == nil {
 			*info = lk.info()
@@ -154,11 +154,11 @@ func (cl *compositeLease) info() *CompositeInfo {
 			c.NextRenewal = next
 		}
 	}
-	if len(since) >= cl.need {
+	if len(since) >= comp.need {
 		slices.SortFunc(since, time.Time.Compare)
-		c.Since = since[cl.need-1]
+		c.Since = since[comp.need-1]
 	}
-	c.addFailures(cl.isQuorum)
+	c.addFailures(comp.isQuorum)
 	if lost != nil {
 		c.LastError = lost
 	}
@@ -166,15 +166,15 @@ func (cl *compositeLease) info() *CompositeInfo {
 }
 
 // state returns the state of the composite. mu must be held.
-func (cl *compositeLease) state() LeaseState {
+func (comp *compositeLease) state() LeaseState {
 	switch {
-	case cl.released:
+	case comp.released:
 		return StateReleasing
-	case errors.Is(cl.err, ErrLost):
+	case errors.Is(comp.err, ErrLost):
 		return StateLost
-	case cl.handle.cause != nil:
+	case comp.handle.cause != nil:
 		return StateCanceled
-	case len(cl.members) < cl.need:
+	case len(comp.members) < comp.need:
 		return StateWaiting
 	}
 	return StateHeld
@@ -235,47 +235,47 @@ func (w *quorumWaiter) info() *CompositeInfo {
 }
 
 // noteAbsent notes why a node has no member.
-func (cl *compositeLease) noteAbsent(v vote) {
+func (comp *compositeLease) noteAbsent(v vote) {
 	if v.Granted {
 		return
 	}
 	err := v.err
 	if err == nil {
 		held := v.holder()
-		held.Name = cl.name
+		held.Name = comp.name
 		err = &held
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.absent == nil {
-		cl.absent = make([]failureStreak, len(cl.locks))
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	if comp.absent == nil {
+		comp.absent = make([]failureStreak, len(comp.locks))
 	}
-	cl.absent[v.nodeIndex].note(err)
+	comp.absent[v.nodeIndex].note(err)
 }
 
 // endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended.
 func (g *grant) endedComposite(end ending) *EndedComposite {
-	cl := g.composite()
-	if cl == nil {
+	comp := g.composite()
+	if comp == nil {
 		return nil
 	}
-	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.released && end.hold == telemetry.EndLost { // memberEnded doesn't count it after a release
-		for _, m := range cl.members {
+	c := &EndedComposite{ID: comp.id, Name: comp.name, Need: comp.need, Members: len(comp.locks)}
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	if comp.released && end.hold == telemetry.EndLost { // memberEnded doesn't count it after a release
+		for _, m := range comp.members {
 			if m.g == g {
-				cl.countEnded(m, end.err)
+				comp.countEnded(m, end.err)
 			}
 		}
 	}
 	var canceled *CanceledError
 	switch {
-	case errors.Is(cl.err, ErrLost), cl.err == nil && cl.expected-cl.ended < cl.need: // lost when it was released
+	case errors.Is(comp.err, ErrLost), comp.err == nil && comp.expected-comp.ended < comp.need: // lost by then
 		c.End = telemetry.EndLost.String()
-	case errors.As(cl.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
+	case errors.As(comp.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
 		c.End = telemetry.EndCanceled.String()
-	case canceled != nil, cl.err != nil:
+	case canceled != nil, comp.err != nil:
 		c.End = telemetry.EndClosed.String()
 	}
 	return c

@@ -21,11 +21,11 @@ func TestCompositeLeaseJoinsNothingAfterItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := carriedLease(outer.Context(), &m.locks[1])
-		cl := newCompositeLease(outer.Context(), m.locks, m.name, 2, 2)
-		cl.mu.Lock()
-		cl.handle.endContext(errors.New("another member was lost"))
-		cl.mu.Unlock()
-		if cl.join(outer.Context(), h.g, &m.locks[1]) {
+		comp := newCompositeLease(outer.Context(), m.locks, m.name, 2, 2)
+		comp.mu.Lock()
+		comp.handle.endContext(errors.New("another member was lost"))
+		comp.mu.Unlock()
+		if comp.join(outer.Context(), h.g, &m.locks[1]) {
 			t.Error("it joined a composite that has ended")
 		}
 		synctest.Wait()
@@ -47,23 +47,23 @@ func TestCompositeLeaseEndsIfTooFewAreLeftWhenItIsFormed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := openFor(t, redistest.StartFake(t).Client(t))
 		m := c.Multi([]string{"a", "b", "c", "d"}) // as if these were nodes, of which three are needed
-		cl := newCompositeLease(t.Context(), m.locks, m.name, 3, 4)
+		comp := newCompositeLease(t.Context(), m.locks, m.name, 3, 4)
 		for i := range m.locks[:3] {
 			l, err := m.locks[i].acquire(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.Release(t.Context()) }()
-			if g := l.target.(*grant); !cl.add(g, l) {
+			if g := l.target.(*grant); !comp.add(g, l) {
 				t.Fatal("it has ended before")
 			}
 		}
-		cl.memberEnded(cl.all()[0].Lease, &LostError{Name: "a", Cause: CauseMissing})
-		if cl.handle.Err() != nil {
+		comp.memberEnded(comp.all()[0].Lease, &LostError{Name: "a", Cause: CauseMissing})
+		if comp.handle.Err() != nil {
 			t.Fatal("three of four are enough")
 		}
-		cl.dropPending()
-		if err := cl.handle.Err(); !errors.Is(err, ErrLost) || cl.handle.Context().Err() == nil {
+		comp.dropPending()
+		if err := comp.handle.Err(); !errors.Is(err, ErrLost) || comp.handle.Context().Err() == nil {
 			t.Errorf("two of three are left of the three that are needed, and it lives: %v", err)
 		}
 		synctest.Wait()

@@ -13,26 +13,26 @@ import (
 )
 
 // releaseLease ends the composite, and releases all members.
-func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
-	cl.loseIfExpired()
-	cl.mu.Lock()
-	if cl.released {
-		cl.mu.Unlock()
-		return wrapError(cl.name, "release", ErrReleased)
+func (comp *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
+	comp.loseIfExpired()
+	comp.mu.Lock()
+	if comp.released {
+		comp.mu.Unlock()
+		return wrapError(comp.name, "release", ErrReleased)
 	}
-	cl.released = true
-	cl.handle.closeEnded()
-	canceled := cl.canceledError()
-	cl.handle.endContext(ErrReleased)
-	ended, members, r := cl.err, cl.members, cl.record
-	cl.mu.Unlock()
+	comp.released = true
+	comp.handle.closeEnded()
+	canceled := comp.canceledError()
+	comp.handle.endContext(ErrReleased)
+	ended, members, r := comp.err, comp.members, comp.record
+	comp.mu.Unlock()
 
 	if ended != nil {
-		cl.releaseMembers(ctx, members)
+		comp.releaseMembers(ctx, members)
 		return ended
 	}
 	releaseMembers := func(ctx context.Context) error {
-		return cl.releaseError(members, cl.releaseMembers(ctx, members))
+		return comp.releaseError(members, comp.releaseMembers(ctx, members))
 	}
 	if r == nil {
 		return releaseMembers(ctx)
@@ -63,9 +63,9 @@ func releaseUnused(ctx context.Context, l *Lease) {
 }
 
 // releaseError returns the error of the composite's release. errs are the errors of the members.
-func (cl *compositeLease) releaseError(members []*member, errs []error) error {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
+func (comp *compositeLease) releaseError(members []*member, errs []error) error {
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
 	released, failed := 0, memberErrors(nil)
 	for i, err := range errs {
 		m := members[i]
@@ -74,19 +74,19 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 		case err == nil:
 			released++
 		case errors.As(err, &lost):
-			cl.countEnded(m, err)
-		case cl.isQuorum:
+			comp.countEnded(m, err)
+		case comp.isQuorum:
 			failed = append(failed, atNode(m.g.node(), err))
 		default:
 			failed = append(failed, err)
 		}
 	}
 	switch {
-	case released >= cl.need:
+	case released >= comp.need:
 		return nil
-	case cl.expected-cl.ended < cl.need && cl.lastLost != nil:
-		cl.err = cl.lostError()
-		return cl.err
+	case comp.expected-comp.ended < comp.need && comp.lastLost != nil:
+		comp.err = comp.lostError()
+		return comp.err
 	case len(failed) > 0:
 		return failed
 	}
@@ -95,7 +95,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 
 // releaseMembers ends the handle of each member. Then it releases, in Redis, the grants that have no handle left and
 // haven't ended. It returns the error of each member.
-func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
+func (comp *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
 	var toRelease []int // indexes of the members that are to be released in Redis
 	for i, m := range members {
@@ -106,8 +106,8 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	}
 	switch {
 	case len(toRelease) == 0:
-	case cl.isQuorum:
-		cl.releaseAtNodes(ctx, members, toRelease, errs)
+	case comp.isQuorum:
+		comp.releaseAtNodes(ctx, members, toRelease, errs)
 	case len(toRelease) == 1 || !releaseInOneScript(ctx, members, toRelease, errs):
 		var all sync.WaitGroup
 		for _, i := range toRelease {
@@ -122,7 +122,7 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 // ended, or when the caller's ctx ends. A ctx that has already ended is ignored. After a majority is released, the
 // other calls go on for nodeTimeout at most, even if the caller's ctx ends. The cleaner takes over from calls that
 // failed.
-func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, toRelease []int, errs []error) {
+func (comp *compositeLease) releaseAtNodes(caller context.Context, members []*member, toRelease []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
 	if caller.Err() == nil {
@@ -149,7 +149,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 		if errs[r.i] = r.err; r.err == nil {
 			released++
 		}
-		if released >= cl.need {
+		if released >= comp.need {
 			break
 		}
 	}

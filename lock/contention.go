@@ -131,23 +131,24 @@ func (r *record) profile() {
 		return
 	}
 	var names []string
-	for _, m := range r.cl.all() {
-		if !r.cl.isQuorum || len(names) == 0 {
+	for _, m := range r.comp.all() {
+		if !r.comp.isQuorum || len(names) == 0 {
 			names = append(names, m.g.lock.name)
 		}
 	}
 	r.sample.Granted(names...)
 }
 
-// noteOthersWait notes in the profile that the release of the grant has found waiters in other clients.
+// noteOthersWait notes in the profile that the release of the grant has found waiters that Redis knows of, which are
+// nearly always those of other clients.
 func (g *grant) noteOthersWait() {
 	if g.client().profile == nil {
 		return
 	}
 	g.mu.Lock()
-	s, cl := g.extraCopy().sample, g.first.composite
+	s, comp := g.extraCopy().sample, g.first.composite
 	g.mu.Unlock()
-	if cl != nil {
+	if comp != nil {
 		if r := (grantHandle{&g.first, g}).record(); r != nil {
 			s = r.sample
 		}

@@ -54,8 +54,8 @@ func (w graphWaiter) Describe() (waitgraph.Wait, []deadlock.Lease) {
 			leases = append(leases, graphLease{h})
 		}
 	}
-	if cl := w.params.composite; cl != nil { // what a Multi has taken so far
-		cl.grants(nil, add)
+	if comp := w.params.composite; comp != nil { // what a Multi has taken so far
+		comp.grants(nil, add)
 	}
 	carried(w.ctx, lk, func(l *Lease) bool {
 		l.target.grants(l, add)

@@ -42,7 +42,7 @@ func Asleep(c *Client, n int) bool {
 	defer c.waits.mu.Unlock()
 	have := 0
 	for _, q := range c.waits.queues {
-		if q.subscription != subUp || q.member.Channel() != "" && !q.member.Reachable() || q.state == headAsks || q.due != wakeNone {
+		if q.subscription != subUp || q.membership.Channel() != "" && !q.membership.Reachable() || q.state == headAsks || q.due != wakeNone {
 			return false
 		}
 		have += q.count

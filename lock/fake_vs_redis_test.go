@@ -76,7 +76,7 @@ type twinPlace struct {
 func newTwinPlace(prefix, name string) twinPlace {
 	key := prefix + name
 	keys := []string{key, script.FenceKey(prefix, key)}
-	return twinPlace{key, script.Channel(key), keys, append(slices.Clone(keys), script.WaitersKey(key)), append(slices.Clone(keys),
+	return twinPlace{key, script.Channel(key), keys, append(slices.Clone(keys), script.WaitSetKey(key)), append(slices.Clone(keys),
 		script.QueueKey(key), script.QueueTimeoutsKey(key), script.QueueAliveKey(key))}
 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// grant is one grant of a lock by Redis. Its handles are leases: the first one, and those that joined it.
+// grant is one grant of a lock by Redis, to a claim. For the program it has handles, each a Lease: the first one, and
+// those that joined it. For the watchdog it is one watchdog.Lease, of which it is the Holder, and for telemetry one
+// Hold.
 //
 //	         cancel                 deadline, or the client gives up
 //	held ─────────────▶ canceled ───────────────────────────┐
@@ -28,8 +30,8 @@ import (
 // The functions that end contexts are separate from those that report the end: a report calls the program's code, and
 // may block.
 //
-//	with mu held             reports, without mu
-//	cancel                   the function that it returns
+//	under mu                 reports, without mu
+//	cancel (its caller's)    the function that it returns
 //	lose                     reportLoss, which also finishes
 //	end                      reportEnd; finish does both
 type grant struct {
@@ -83,7 +85,7 @@ func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *cla
 	lk.c.rec.WatchdogLeases(1)
 	lk.c.renewer.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
-		Node: lk.c.dispatcher.Node(lk.key).Name,
+		Node: lk.node(),
 		Sent: v.sent, Until: v.until, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	g.watchKey()
@@ -120,10 +122,10 @@ func (g *grant) cancelForClose() (report func()) {
 	return g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
-// abandon ends the grant without a release, because Client.Close no longer waits for it. The lock expires in Redis. A
-// release that is under way goes on, and ends the grant itself. abandon returns a function that reports the end, or a
-// loss that the watchdog hadn't reported when it was closed.
-func (g *grant) abandon() (report func()) {
+// endUnreleased ends the grant without a release, because Client.Close no longer waits for it. The lock expires in
+// Redis. A release that is under way goes on, and ends the grant itself. endUnreleased returns a function that reports
+// the end, or a loss that the watchdog hadn't reported when it was closed.
+func (g *grant) endUnreleased() (report func()) {
 	g.loseIfExpired()
 	if end, ended := g.end(wrapError(g.lock.name, "hold", ErrClosed)); ended {
 		return func() { g.reportEnd(end) }
@@ -163,15 +165,15 @@ func (g *grant) finish(err error) {
 }
 
 // end is finish without reportEnd. It returns false, and changes nothing, if the grant has ended before, if lose has
-// decided on another end, or if err gives the grant up while a release is under way.
+// decided on another end, or if err ends it unreleased while a release is under way.
 func (g *grant) end(err error) (end ending, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	decided := g.extraCopy().err // lose has set it
-	abandoned := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
+	unreleased := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
-		g.state == grantReleasing && abandoned: // the release under way reports its own end
+		g.state == grantReleasing && unreleased: // the release under way reports its own end
 		return ending{}, false
 	}
 	end = endingOf(err, g.extraCopy().canceled)
@@ -248,7 +250,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 		keepUntil = g.keepUntil()
 	}
 	g.client().waits.abandonEntry(keptClaim{g.claim, keepUntil})
-	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed acquire
+	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed call
 		g.claim.cleanUpKeeping(keepUntil)
 	}
 	switch {

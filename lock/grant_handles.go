@@ -112,14 +112,14 @@ func (h grantHandle) joinable() bool {
 // record returns the record of the compositeLease of which the lease is a member, nil if there is none.
 func (h grantHandle) record() *record {
 	h.g.mu.Lock()
-	cl := h.composite
+	comp := h.composite
 	h.g.mu.Unlock()
-	if cl == nil {
+	if comp == nil {
 		return nil
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.record
+	comp.mu.Lock()
+	defer comp.mu.Unlock()
+	return comp.record
 }
 
 // parentOf returns the context that a lease taken with ctx follows: ctx, or the one of WithLifetime. From the latter,
@@ -263,9 +263,9 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	}
 	l.closeEnded()
 	if err := g.endErr(); err != nil {
-		unused := g.firstReleased && len(g.extraCopy().joined) == 0
+		noneLeft := g.firstReleased && len(g.extraCopy().joined) == 0
 		g.mu.Unlock()
-		if unused {
+		if noneLeft {
 			g.skipTakeoverDelay(err)
 		}
 		return false, err

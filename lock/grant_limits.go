@@ -40,9 +40,9 @@ func (g *grant) Alarm(now time.Time) (next time.Time, tell func()) {
 // composite logs the warning instead, once for all members.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
-	cl := g.first.composite
+	comp := g.first.composite
 	g.mu.Unlock()
-	if cl == nil || !cl.warn(held) {
+	if comp == nil || !comp.warn(held) {
 		g.hold.Warn(held)
 	}
 }

@@ -15,14 +15,16 @@ func (g *grant) Lost(l watchdog.Loss) (tell func()) {
 	return g.reportLoss
 }
 
-// lose ends the grant because the lock is lost. It is called by the watchdog, by loseIfExpired, or by a release that
-// finds the lock gone. It has no effect on a grant that has ended, or was lost before. It doesn't block; reportLoss
-// must follow. The loss shows in this order:
+// lose decides that the grant ends because the lock is lost. It is called by the watchdog, by loseIfExpired, or by a
+// release that finds the lock gone. It has no effect on a grant that has ended, or was lost before. It doesn't block;
+// reportLoss must follow. The loss shows in this order:
 //
-//  1. the Err and the Context of every handle, and the composites of which they are members
-//  2. from here on by reportLoss: the span, the counter and the log, unless the grant was canceled before
-//  3. Ended of every handle, and then Recent
-//  4. the cleanup in Redis is scheduled, unless the lock is another's, was forced, or stays taken for a takeover delay;
+//  1. the Err and the Context of every handle, and those of a composite whose members are too few now (evaluate), which
+//     reports that in a goroutine of its own
+//  2. from here on by reportLoss: the span, the counter and the log (hold.Lost), unless the grant was canceled before
+//  3. Ended of every handle (end), and then Recent (reportEnd)
+//  4. the cleanup in Redis is scheduled, unless the lock is another's or was forced (and no delayed acquire may
+//     take it again), or stays taken for a takeover delay;
 //     and this client's first waiters ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
@@ -34,6 +36,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		return
 	}
 	why := cause
+	// A renewal that was sent after the message of the ForceUnlock, and succeeded, shows that it isn't the cause.
 	if extra := g.extraCopy(); extra.forced != nil && !g.wd.Confirmed().After(extra.forcedAt) &&
 		(cause == CauseMissing || cause == CauseTaken) {
 		why, err = CauseForced, extra.forced
@@ -51,23 +54,25 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		}
 	}
 	g.hold.NotRenewed()
-	g.extras.pendingReport = func() { // hold.Lost, finish, cleanUp, wake, in this order
-		defer func() { // also if the program's code panics
-			defer g.client().waits.wake(g.lock.key)
-			g.finish(lost)
-			// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has
-			// ended.
-			delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
-			others := (why == CauseTaken || why == CauseForced) && !isAhead(g.claim.lateWriteUntil())
-			if !others && !delayed {
-				// Redis may still have the entry, or get it by a delayed acquire. If its key was deleted, nothing has
-				// woken the waiters of other clients.
-				g.claim.cleanUp()
-			}
-		}()
+	g.extras.pendingReport = func() {
+		defer g.endLost(lost) // also if the program's code panics
 		if canceled == nil {
 			g.hold.Lost(why, err, burst)
 		}
+	}
+}
+
+// endLost takes the steps 3 and 4 of a loss: see lose.
+func (g *grant) endLost(lost *LostError) {
+	defer g.client().waits.wake(g.lock.key) // also if the program's code panics
+	g.finish(lost)
+	// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has ended.
+	delayed := g.lock.cfg.takeoverDelay > 0 && lost.Cause != CauseMissing
+	others := (lost.Cause == CauseTaken || lost.Cause == CauseForced) && !isAhead(g.claim.lateWriteUntil())
+	if !others && !delayed {
+		// Redis may still have the lock as ours, or get it by a delayed acquire. If its key was deleted, nothing has
+		// woken the waiters of other clients.
+		g.claim.cleanUp()
 	}
 }
 
@@ -100,6 +105,6 @@ func (g *grant) loseIfExpired() {
 		return
 	}
 	if loss := g.wd.Loss(); loss != nil {
-		g.Lost(*loss) // the watchdog may not have called Lost yet. It also calls what Lost returns
+		g.Lost(*loss) // the watchdog may not have called Lost yet. It will, and then call what Lost returns
 	}
 }

@@ -115,7 +115,7 @@ func TestGoroutinesAreConstant(t *testing.T) {
 			t.Errorf("%v leases lost", n)
 		}
 
-		// Whatever many callers ask at a time, so many ask Redis.
+		// However many callers ask at a time, at most so many workers send their calls to Redis.
 		const workers = 64
 
 		// Waiters stand in their callers' goroutines; one connection hears of all releases.

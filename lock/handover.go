@@ -25,7 +25,7 @@ type handOver struct {
 	subscribed int  // how many of the channel's subscribers are this client's
 	ended      bool // end was called; guarded by waitQueues.mu
 
-	registered bool // the wait set may have the waiter's entry, and no other entry is to be taken out
+	registered bool // the wait set may have the waiter's entry, and no other entry is to be removed
 }
 
 // handOverOrRelease releases the lock of a grant, or keeps it taken until g.keepUntil (WithMinHold). A release hands it
@@ -39,16 +39,16 @@ func (ws *waitQueues) handOverOrRelease(
 		ws.wake(g.lock.key) // the waiters ask again, and learn how long it stays taken
 		return reply, err
 	}
-	next, q, entries, tellHead := ws.beginHandOver(g.lock)
+	next, q, entry, tellHead := ws.beginHandOver(g.lock)
 	policy := script.PassOnAnnounced
 	if q != nil { // if the chosen client doesn't ask, this client does: see scheduleFallback
 		policy = script.PassOnSilently
 	}
-	if entries.TakeOut == "" {
-		entries.TakeOut = g.claim.WaitEntry()
+	if entry.Remove == "" { // the set may have an entry of g if g was granted while it couldn't be removed
+		entry.Remove = g.claim.WaitEntry()
 	}
 	reply, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
-		releaseParams{passOn: policy, entries: entries, next: next})
+		releaseParams{passOn: policy, entry: entry, next: next})
 	switch {
 	case next != nil && err == nil && reply.Outcome == script.HandedOver:
 		next.succeeded(g, reply)
@@ -66,32 +66,33 @@ func (ws *waitQueues) handOverOrRelease(
 }
 
 // beginHandOver begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
-// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports whether this client
+// nil if there is no queue. entry is what the release changes in the wait set. tellHead reports whether this client
 // must wake the head after the release, because the queue's subscription isn't up.
-func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
+func (ws *waitQueues) beginHandOver(lk *lock) (next *handOver, q *waitQueue, entry script.EntryChange, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q = ws.queues[lk.key]
 	if q == nil {
-		return nil, nil, script.Entries{}, false
+		return nil, nil, script.EntryChange{}, false
 	}
 	heard := q.subscription == subUp
-	registered := q.member.Registered(q.head.claim)
-	entries = q.registerAtRelease()
+	registered := q.membership.Registered(q.head.claim)
+	entry = q.registerAtRelease()
 	spent := q.handoffs >= maxHandoffs || q.handoffs > 0 && time.Since(q.handoffsSince) > maxHandoffTime
 	can := lk.kind.handOver != nil && q.kind().handOver != nil && q.head.lock.cfg.replicas == 0
 	if !can || q.state != headSleeps || spent || ws.c.isClosing() {
 		q.handoffs = 0
-		return nil, q, entries, !heard
+		return nil, q, entry, !heard
 	}
 	q.state = headIsHanded
-	// If another entry of the head is to be taken out, that comes first: a release might grant the lock by it later.
-	registered = registered && entries.Add != "" && entries.TakeOut == ""
+	// A release can remove one entry. If that is another one, it comes first: by one with an owner, a release might
+	// grant the lock later.
+	registered = registered && entry.Add != "" && entry.Remove == ""
 	next = &handOver{claim: q.head.claim, w: q.head, q: q, registered: registered}
 	if heard {
 		next.subscribed = 1
 	}
-	return next, q, entries, !heard
+	return next, q, entry, !heard
 }
 
 // failed is called if the try to hand the lock over has failed. until is the time up to which the hand-over may still
@@ -114,7 +115,7 @@ func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
 	h.q.handoffs = 0
-	h.q.member.NotHandedOver()
+	h.q.membership.NotHandedOver()
 	why := wakeNone // a message or the fallback will make the head ask
 	if tell {
 		why = wakeLocal
@@ -138,7 +139,7 @@ func (h *handOver) succeeded(g *grant, reply releaseReply) {
 		after = ws.leave(w)
 		w.wake()
 	}
-	q.member.HandedOver(h.claim, reply.OthersWait)
+	q.membership.HandedOver(h.claim, reply.OthersWait)
 	if q.handoffs++; q.handoffs == 1 {
 		q.handoffsSince = time.Now()
 	}

@@ -21,7 +21,7 @@ func keysBeside(c *Client, name string) []string {
 		}
 	}
 	key := c.cfg.prefix + name
-	keys = append(keys, script.WaitersKey(key), script.ReceiptKey(key, owner))
+	keys = append(keys, script.WaitSetKey(key), script.ReceiptKey(key, owner))
 	kept := keys[:0]
 	for _, k := range keys {
 		if k != key && k != script.PermitsKey(key) {

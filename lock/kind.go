@@ -75,8 +75,8 @@ func (c *Client) counterOf(key string, cfg *lockConfig) any {
 	return c.counters.Of(c.cfg.prefix, key)
 }
 
-// member returns the claim's owner as Redis stores it.
-func (cl *claim) member() string { return cl.lock.kind.holding.Member(cl.owner) }
+// storedOwner returns the claim's owner as Redis stores it.
+func (cl *claim) storedOwner() string { return cl.lock.kind.holding.StoredOwner(cl.owner) }
 
 // renewedKey returns the key that stores the owners of the lock.
 func (lk *lock) renewedKey() string { return lk.kind.holding.Key(lk.key) }

@@ -113,8 +113,8 @@ func (l *Lease) Context() context.Context {
 }
 
 // Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is
-// lost, or when a closed client gives it up. The span, the metric and the log of a loss come before the channel is
-// closed; for the lease of a Multi or a Quorum they may come later.
+// lost, or when a closed client gives it up. The span, the metric and the log of a loss come before the loss closes the
+// channel. For the lease of a Multi or a Quorum they may come later.
 func (l *Lease) Ended() <-chan struct{} {
 	if l.isZero() {
 		return noContext.Done()
@@ -190,7 +190,7 @@ func (l *Lease) endContext(cause error) {
 		l.work.cancel(cause)
 	}
 	if l.composite != nil {
-		l.composite.memberCanceled(l, cause)
+		l.composite.memberContextEnded(l, cause)
 	}
 }
 

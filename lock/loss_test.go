@@ -84,7 +84,7 @@ func TestLossNotifications(t *testing.T) {
 		}
 	}
 
-	// An evicted key is told like a deleted one.
+	// The holder of an evicted key is told as if the key had been deleted.
 	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	before := s.Commands(t)["hmget"]
 	l := try(t, c.Mutex("evicted"))

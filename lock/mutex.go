@@ -55,7 +55,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().a
 // errors are those of TryLock, and a *DeadlockError (WithDeadlockBreaking).
 //
 // Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for about one lease. While
-// Redis doesn't answer, a new call asks four times; a call that already waits goes on for one lease before it gives up.
+// Redis doesn't answer, a new call asks up to four times; a call that already waits goes on for one lease before it
+// gives up.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.

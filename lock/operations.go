@@ -53,7 +53,7 @@ type releaseReply struct {
 // moving, and without the wait set if an ACL forbids it.
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
-	oneKey, refused := false, false
+	moving, waitSetRefused := false, false
 	till := o.noWaitSetTill.Load()
 	noWaitSet := till != 0 && time.Now().UnixNano() < till
 	for {
@@ -62,11 +62,11 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 			Publish: o.backend.Traits().Publish, Keep: params.placeTTL, Under: params.writer, Waited: params.waited,
 			Permits: params.permits, Spent: claim.spentReceipts(),
 		}
-		inWaitSet := params.entries.Add != "" && !oneKey && !noWaitSet
+		inWaitSet := params.entry.Add != "" && !moving && !noWaitSet
 		if inWaitSet {
-			args.Entries = params.entries
+			args.Entry = params.entry
 		}
-		if oneKey {
+		if moving {
 			args.Counter = nil
 		}
 		c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
@@ -74,27 +74,27 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params *acqu
 		reply, err := o.doAcquire(ctx, c, cfg, claim, params.callTimeout(cfg.lease))
 		switch {
 		case err == nil:
-		case kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit:
-			oneKey = true // while the slot moves, a script can use one of its keys, not two
+		case kind.oneKey && !moving && redisfail.Classify(err).Keys == redisfail.KeysSplit:
+			moving = true // while the slot moves, a script can use one of its keys, not two
 			continue
 		case inWaitSet && redisfail.IsForbidden(err):
-			noWaitSet, refused = true, true // perhaps the ACL forbids only the wait set
+			noWaitSet, waitSetRefused = true, true // perhaps the ACL forbids only the wait set
 			continue
 		default:
 			return acquireReply{}, err
 		}
-		if refused {
+		if waitSetRefused {
 			o.noWaitSetTill.Store(time.Now().Add(waitSetPause).UnixNano())
 		}
 		v, err := script.ParseAcquire(reply.Value)
 		err = learnAcquire(&reply, v, err, claim)
-		return acquireReply{AcquireReply: v, sent: reply.Sent, acked: reply.Acked, moving: oneKey}, err
+		return acquireReply{AcquireReply: v, sent: reply.Sent, acked: reply.Acked, moving: moving}, err
 	}
 }
 
 // claimant is a claim, or the claims of one call.
 type claimant interface {
-	dispatch.Owner
+	dispatch.LateHandler
 	noteLateWrite(until time.Time)
 }
 
@@ -102,7 +102,7 @@ type claimant interface {
 func (o *operations) doAcquire(
 	ctx context.Context, c *dispatch.Call, cfg *lockConfig, by claimant, timeout time.Duration,
 ) (reply dispatch.Reply, err error) {
-	c.MayWriteFor, c.Owner = min(cfg.lease, o.backend.Timeout()), by
+	c.MayWriteFor, c.LateHandler = min(cfg.lease, o.backend.Timeout()), by
 	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
 	reply, err = o.dispatcher.Do(ctx, c, timeout)
 	if err != nil && reply.MayHaveRun {
@@ -128,9 +128,9 @@ func (o *operations) releaseWithRetry(
 	mayGoOn := false
 	var unclear error // of the last try that may have been done; nil: there was none
 	err := retry(ctx, 0, deadline, func() error {
-		var expires time.Time
+		var lateUntil time.Time
 		var err error
-		reply, expires, err = o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
+		reply, lateUntil, err = o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
 		if err == nil {
 			return nil
 		}
@@ -141,12 +141,12 @@ func (o *operations) releaseWithRetry(
 		}
 		mayGoOn = what.Retry
 		if params.next != nil {
-			params.next.failed(expires)
+			params.next.failed(lateUntil)
 			params.next = nil
 		}
 		return err
 	})
-	if err != nil && unclear != nil && !mayGoOn && refusesAll(err) {
+	if err != nil && unclear != nil && !mayGoOn && refusesAll(err) { // only changes of counters look at mayGoOn
 		err, mayGoOn = &redisfail.RetriedError{Last: err, Before: unclear}, true
 	}
 	if err != nil {
@@ -176,21 +176,21 @@ func refusesAll(err error) bool {
 // releaseParams are the arguments of a release.
 type releaseParams struct {
 	passOn    script.PassOn
-	entries   script.Entries
+	entry     script.EntryChange
 	next      *handOver // the waiter of this client that may get the lock by the first try; nil: none
 	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero or past: it is freed at once
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
 // releaseOnce tries once to release the lock, or to make the claim's update, within timeout. Callers leave passOn and
-// entries of params unset. If params.alone is set, timeout isn't used: the call ends with ctx or at the client's
+// entry of params unset. If params.alone is set, timeout isn't used: the call ends with ctx or at the client's
 // ReadTimeout.
 func (o *operations) releaseOnce(
 	ctx context.Context, claim *claim, timeout time.Duration, params releaseParams,
 ) (releaseReply, error) {
 	params.passOn = script.PassOnAnnounced
 	if claim.mayBeGranted() {
-		params.entries.TakeOut = claim.WaitEntry()
+		params.entry.Remove = claim.WaitEntry()
 	}
 	reply, _, err := o.sendRelease(ctx, claim, params, timeout)
 	if failed := cmp.Or(err, reply.Refused); failed != nil && (err == nil || !leftEarly(ctx, err)) {
@@ -199,16 +199,16 @@ func (o *operations) releaseOnce(
 	return reply, err
 }
 
-// sendRelease is one try to release. If it fails, its hand-over or update may still happen up to the time expires;
+// sendRelease is one try to release. If it fails, its hand-over or update may still happen up to the time lateUntil;
 // zero: it can't.
 func (o *operations) sendRelease(
 	ctx context.Context, claim *claim, params releaseParams, timeout time.Duration,
-) (_ releaseReply, expires time.Time, err error) {
+) (_ releaseReply, lateUntil time.Time, err error) {
 	kind := claim.lock.kind
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
-		PassOn: waitset.WakeAllAtTimes(params.passOn), Entries: params.entries, NumSub: traits.NumSubCommand,
+		PassOn: waitset.WakeAllAtTimes(params.passOn), Entry: params.entry, NumSub: traits.NumSubCommand,
 		Spent: claim.spentReceipts(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
@@ -225,11 +225,11 @@ func (o *operations) sendRelease(
 			Owner: next.claim.owner, Lease: to.ttlArg,
 			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
-		args.Entries.AddIsThere = next.registered
+		args.Entry.MayHaveAdd = next.registered
 	}
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
-	if c.Expires() {
+	if c.HasNotAfter() {
 		c.MayWriteFor = min(lease, o.backend.Timeout())
 	}
 	var reply dispatch.Reply
@@ -240,19 +240,19 @@ func (o *operations) sendRelease(
 	}
 	if err != nil {
 		if reply.MayHaveRun {
-			expires = reply.LateWriteUntil
+			lateUntil = reply.LateWriteUntil
 			if claim.update != nil {
-				claim.noteLateWrite(expires)
+				claim.noteLateWrite(lateUntil)
 			}
 		}
-		return releaseReply{}, expires, err
+		return releaseReply{}, lateUntil, err
 	}
 	v, err := script.ParseRelease(reply.Value)
 	if err = reply.Learn(v.Now, v.Late, err); err != nil {
 		if !v.Late {
-			expires = reply.LateWriteUntil // an unreadable reply may mean a hand-over
+			lateUntil = reply.LateWriteUntil // an unreadable reply may mean a hand-over
 		}
-		return releaseReply{}, expires, err
+		return releaseReply{}, lateUntil, err
 	}
 	return releaseReply{ReleaseReply: v, sent: reply.Sent}, time.Time{}, nil
 }

@@ -45,7 +45,7 @@ func (o *operations) sendAcquireAll(
 ) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.NewCall(telemetry.PurposeAcquire)
-	script.MultiAcquireArgs(&c.Request, cfg.ttlArg, scriptClaims(claims))
+	script.MultiAcquireArgs(&c.Request, cfg.ttlArg, ownedLocks(claims))
 	reply, err := o.doAcquire(ctx, c, cfg, claimList(claims), timeout)
 	if err != nil {
 		return multiAcquireReply{}, err
@@ -57,16 +57,16 @@ func (o *operations) sendAcquireAll(
 	}, err
 }
 
-func scriptClaims(claims []*claim) []script.Claim {
-	all := make([]script.Claim, len(claims))
+func ownedLocks(claims []*claim) []script.OwnedLock {
+	all := make([]script.OwnedLock, len(claims))
 	for i, claim := range claims {
-		all[i] = claim.scriptClaim()
+		all[i] = claim.ownedLock()
 	}
 	return all
 }
 
-func (cl *claim) scriptClaim() script.Claim {
-	return script.Claim{Lock: cl.lock.keys(), Owner: cl.owner, Traceparent: cl.traceparent}
+func (cl *claim) ownedLock() script.OwnedLock {
+	return script.OwnedLock{Lock: cl.lock.keys(), Owner: cl.owner, Traceparent: cl.traceparent}
 }
 
 // releaseAll releases locks, with retries until deadline. It returns the reply or the error of each.
@@ -125,7 +125,7 @@ func (o *operations) sendReleaseAll(
 	ctx context.Context, claims []*claim, timeout time.Duration,
 ) ([]releaseReply, []error, error) {
 	c := o.dispatcher.NewCall(telemetry.PurposeRelease)
-	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
+	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, ownedLocks(claims))
 	reply, err := o.dispatcher.Do(ctx, c, timeout)
 	if err != nil {
 		return nil, nil, err

@@ -12,7 +12,8 @@ import (
 // How the votes of a majority become the lease of a QuorumMutex.
 
 // formLease makes the lease from granted, the votes of a majority. The parameter in has all votes that have come. If
-// formLease returns errTooFewLeft, it has set err to ErrClosed in those granted votes of in whose clients are closing.
+// formLease returns errTooFewLeft, it has released everything, and set err to ErrClosed in those granted votes of in
+// whose clients are closing.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -27,17 +28,17 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	if time.Until(deadlines[need-1]) <= 0 {
 		return nil, fmt.Errorf("a majority granted it, but the lease of %v was over by then", m.cfg.lease)
 	}
-	cl := newCompositeLease(t.ctx, m.locks, m.name, need, len(granted))
+	comp := newCompositeLease(t.ctx, m.locks, m.name, need, len(granted))
 	for _, v := range in {
-		cl.noteAbsent(v)
+		comp.noteAbsent(v)
 	}
 	for _, v := range granted {
-		if !t.admit(cl, token, v) {
-			cl.dropPending()
+		if !t.admit(comp, token, v) {
+			comp.dropPending()
 		}
 	}
-	if len(cl.all()) < need {
-		releaseUnused(t.ctx, &cl.handle)
+	if len(comp.all()) < need {
+		releaseUnused(t.ctx, &comp.handle)
 		for _, v := range granted { // startGrant has ended most of their acquires, and another poll may follow
 			t.acquires[v.nodeIndex].Fail(telemetry.AcquireCanceled, ErrClosed)
 			t.startNodeAcquire(v.nodeIndex)
@@ -49,21 +50,21 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		}
 		return nil, errTooFewLeft
 	}
-	t.record.granted(cl)
+	t.record.granted(comp)
 	t.detachCalls() // pending nodes may join even if the caller's ctx ends now
 	for _, v := range in {
 		t.closeVote(v)
 		t.endNodeAcquire(v)
 	}
 	if slices.Contains(t.pending, true) {
-		go t.admitLateVotes(cl, token)
+		go t.admitLateVotes(comp, token)
 	}
-	return &cl.handle, nil
+	return &comp.handle, nil
 }
 
 // admit makes a vote a member of the lease, or releases what it granted if the lease no longer lives. It reports false
 // if the node's client is closing.
-func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
+func (t *quorumTry) admit(comp *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.nodeIndex]
 	granted := v.acquireReply
 	granted.Token = token
@@ -72,9 +73,9 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	case g == nil:
 		v.claim.cleanUp()
 		return false
-	case !cl.add(g, &g.first):
+	case !comp.add(g, &g.first):
 		ctx, cancel := t.limited(v.nodeIndex)
-		if len(cl.all()) < cl.need { // otherwise the program has, or had, the lease
+		if len(comp.all()) < comp.need { // otherwise the program has, or had, the lease
 			g.first.noteUnused()
 		}
 		_ = g.first.Release(ctx) // the lease was canceled, or has ended, in the meantime
@@ -100,23 +101,23 @@ func (t *quorumTry) endNodeAcquire(v vote) {
 }
 
 // admitLateVotes lets pending nodes join the lease while it lives.
-func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
+func (t *quorumTry) admitLateVotes(comp *compositeLease, token int64) {
 	for slices.Contains(t.pending, true) {
 		v := <-t.votes
-		t.m.c.survive(func() { t.admitLate(cl, token, v) })
+		t.m.c.survive(func() { t.admitLate(comp, token, v) })
 	}
 }
 
-func (t *quorumTry) admitLate(cl *compositeLease, token int64, v vote) {
+func (t *quorumTry) admitLate(comp *compositeLease, token int64, v vote) {
 	defer t.closeVote(v)
 	t.noteVote(v)
-	cl.noteAbsent(v)
+	comp.noteAbsent(v)
 	if v.Granted {
 		ctx, cancel := t.limited(v.nodeIndex)
 		kept, err := raiseToken(ctx, v, token)
 		cancel()
 		if err == nil && kept {
-			t.admit(cl, token, v)
+			t.admit(comp, token, v)
 		} else {
 			v.claim.cleanUp()
 		}

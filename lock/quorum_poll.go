@@ -19,7 +19,7 @@ type vote struct {
 	acquireReply
 	nodeIndex int
 	claim     *claim // nil: its client is closed
-	err       error
+	err       error  // beside a grant, formLease sets it if the client is closing
 }
 
 // pollResult is the result of a poll without a lease.
@@ -53,7 +53,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	for i := range t.m.locks {
 		if !t.pending[i] {
 			t.pending[i] = true
-			t.nodes[i].free, t.nodes[i].unknownHolder = began.Add(nodeTimeout(t.m.cfg.lease)), true
+			t.nodes[i].free, t.nodes[i].unknownEnd = began.Add(nodeTimeout(t.m.cfg.lease)), true
 			go t.ask(i)
 		}
 	}
@@ -72,7 +72,8 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	}
 	undecided := func() bool {
 		mayBeGranted := len(in)-len(granted) <= n-need
-		// A majority may still say that the lock is held. Grants that can't win aren't kept from others for that.
+		// A majority may still say that the lock is held. With grants, which can't win then, the poll doesn't wait for
+		// that: it would keep them from others.
 		mayBeHeld := len(granted) == 0 && answered < need && answered+n-len(in) >= need
 		return len(granted) < need && (mayBeGranted || mayBeHeld)
 	}
@@ -126,8 +127,8 @@ func (t *quorumTry) awaits(answered int) bool {
 // ask asks one node for the lock, and sends its vote. A node may answer
 //
 //	before the poll is decided      poll makes its grant a member of the lease, or releases it
-//	after that, within nodeTimeout  admitLateVotes does or, if there is no lease, the next poll or quorumTry.fail
-//	after nodeTimeout               attempt has returned; claim.Abandoned gives back what the call is granted later
+//	after that, within nodeTimeout  admitLateVotes does or, without a lease, the next poll, or drop releases it
+//	after nodeTimeout               attempt has returned; claim.HandleLate gives back what the call is granted later
 func (t *quorumTry) ask(i int) {
 	v := vote{nodeIndex: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
@@ -173,13 +174,13 @@ func (t *quorumTry) noteVote(v vote) {
 	s.failures.note(v.err)
 	switch {
 	case v.Granted:
-		s.free, s.unknownHolder = now, false // as soon as the grant is released
+		s.free, s.unknownEnd = now, false // as soon as the grant is released
 	case v.err != nil:
-		s.free, s.unknownHolder = now.Add(pollEvery/2+rand.N(pollEvery)), true
+		s.free, s.unknownEnd = now.Add(pollEvery/2+rand.N(pollEvery)), true
 	case v.Remaining < 0: // it never expires
-		s.free, s.unknownHolder = now.Add(DefaultLease+rand.N(pollEvery)), true
+		s.free, s.unknownEnd = now.Add(DefaultLease+rand.N(pollEvery)), true
 	default:
-		s.free, s.unknownHolder =
+		s.free, s.unknownEnd =
 			now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
 }

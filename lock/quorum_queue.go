@@ -27,14 +27,14 @@ type quorumQueue struct {
 
 // quorumWaiter is one call of QuorumMutex.Lock that waits.
 type quorumWaiter struct {
-	id      uint64
-	name    string
-	queue   *quorumQueue
-	place   *list.Element
-	failed  error         // pollResult.err of the question that it asked before it entered behind others
-	answers uint64        // queue.answers when it entered
-	tracked []*waiter     // by node: the waiter that shows this one in the Leases of the node's client
-	signal  chan struct{} // wakes it to look at the queue
+	id          uint64
+	name        string
+	queue       *quorumQueue
+	place       *list.Element
+	failed      error         // pollResult.err of the question that it asked before it entered behind others
+	answersSeen uint64        // queue.answers when it entered
+	tracked     []*waiter     // by node: the waiter that shows this one in the Leases of the node's client
+	signal      chan struct{} // wakes it to look at the queue
 }
 
 // quorumListener listens for releases at one node.
@@ -47,9 +47,9 @@ type quorumListener struct {
 
 // nodeState is what was last seen at a node.
 type nodeState struct {
-	free          time.Time // when the lock may be free there or, with unknownHolder, when to ask again
-	unknownHolder bool      // the node didn't say when the lock will be free there
-	failures      failureStreak
+	free       time.Time // when the lock may be free there or, with unknownEnd, when to ask again
+	unknownEnd bool      // the node didn't say when the lock will be free there
+	failures   failureStreak
 }
 
 func (q *Quorum) busy(key string) bool {
@@ -72,7 +72,7 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 		}
 		q.queues[m.key] = queue
 	}
-	w.queue, w.place, w.answers = queue, queue.waiters.PushBack(w), queue.answers
+	w.queue, w.place, w.answersSeen = queue, queue.waiters.PushBack(w), queue.answers
 	seen := queue.seen
 	q.mu.Unlock()
 	m.c.profile.Waiters(m.name, 1)
@@ -105,10 +105,10 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	queue.wakeHead()
 	q.mu.Unlock()
 	w.tracked[0].lock.c.profile.Waiters(w.name, -1)
-	for i, g := range w.tracked {
-		g.lock.c.waits.untrack(g)
+	for i, shown := range w.tracked {
+		shown.lock.c.waits.untrack(shown)
 		if last {
-			g.lock.c.pubsub.Unlisten(g.lock.kind.channel(g.lock.key), queue.nodes[i])
+			shown.lock.c.pubsub.Unlisten(shown.lock.kind.channel(shown.lock.key), queue.nodes[i])
 		}
 	}
 }
@@ -200,8 +200,8 @@ func (w *quorumWaiter) noteAnswer(nodes []nodeState, holder *HeldError, tracepar
 	}
 	seen := queue.seen
 	queue.q.mu.Unlock()
-	for _, g := range w.tracked {
-		g.lock.c.waits.track(g, seen)
+	for _, shown := range w.tracked {
+		shown.lock.c.waits.track(shown, seen)
 	}
 }
 
@@ -239,7 +239,7 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 		switch {
 		case e.due != wakeNone:
 			n = node{now, e.due}
-		case e.unknownHolder:
+		case e.unknownEnd:
 			n.why = wakePoll
 		case (!e.subscribed || queue.failed != nil) && // a release may go unheard; a majority may answer now
 			e.free.After(queue.asked.Add(pollEvery)):
@@ -282,7 +282,7 @@ func (w *quorumWaiter) last(name string) (held *HeldError, failed error) {
 	defer w.queue.q.mu.Unlock()
 	seen := w.queue.seen
 	seen.Name = name
-	if w.queue.answers == w.answers { // no head has had an answer since
+	if w.queue.answers == w.answersSeen { // no head has had an answer since
 		failed = w.failed
 	}
 	return &seen, cmp.Or(w.queue.failed, failed)

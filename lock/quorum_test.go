@@ -116,12 +116,12 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 }
 
 // When Release has returned, the end of its ctx doesn't stop the releases at nodes that haven't answered yet. They go
-// on for the time that a node has, and none is reported as failed.
+// on for nodeTimeout, and one that is answered within that time isn't reported as failed.
 func TestQuorumReleaseOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithLease(20 * time.Second)) // a node has two
+		a := ns.quorum(lock.WithLease(20 * time.Second)) // nodeTimeout is 2 s
 		l := a.everywhere(t, a.Mutex("job"))
 		late := ns.wires[2]
 		late.set(redistest.ReplyTo(redistest.Hold, late.script("release", "job")))

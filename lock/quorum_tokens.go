@@ -63,7 +63,7 @@ func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err 
 func raiseToken(ctx context.Context, v vote, token int64) (kept bool, err error) {
 	lk := v.claim.lock
 	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, func(r *script.Request) {
-		script.RaiseArgs(r, v.claim.scriptClaim(), token)
+		script.RaiseArgs(r, v.claim.ownedLock(), token)
 	})
 	if err != nil {
 		return false, err

@@ -63,7 +63,8 @@ func (t *quorumTry) startNodeAcquire(i int) {
 	t.spanCtxs[i], t.acquires[i] = lk.c.rec.StartAcquire(t.record.ctx, &lk.tel, t.m.cfg.lease)
 }
 
-// fail ends the acquires that haven't ended, and returns no lease and err.
+// fail ends the acquires that haven't ended with the outcome and err: those of pending nodes once they have answered.
+// It returns nil and err.
 func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
 	t.endAcquires(outcome, err)
@@ -103,7 +104,7 @@ func (t *quorumTry) drop(v vote) int {
 // rejoin joins the live lease of this lock that ctx carries. It returns nil, nil if there is none.
 func (t *quorumTry) rejoin() (*Lease, error) {
 	m := t.m
-	cl := newCompositeLease(t.ctx, m.locks, m.name, m.q.need, m.q.need)
+	comp := newCompositeLease(t.ctx, m.locks, m.name, m.q.need, m.q.need)
 	var joined []grantHandle
 	found := false
 	for i := range m.locks {
@@ -113,11 +114,11 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 			continue
 		}
 		if !lk.mayJoin(outer.g) {
-			releaseUnused(t.ctx, &cl.handle)
+			releaseUnused(t.ctx, &comp.handle)
 			return t.fail(telemetry.AcquireError, errReentry)
 		}
 		found = true
-		if cl.join(t.ctx, outer.g, lk) {
+		if comp.join(t.ctx, outer.g, lk) {
 			t.acquires[i].Reenter(&outer.g.hold)
 			joined = append(joined, outer)
 		}
@@ -125,13 +126,13 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 	if !found {
 		return nil, nil //nolint:nilnil // documented, and there is one caller
 	}
-	if n := len(cl.all()); n < m.q.need {
-		releaseUnused(t.ctx, &cl.handle)
+	if n := len(comp.all()); n < m.q.need {
+		releaseUnused(t.ctx, &comp.handle)
 		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", errReentry, n, len(m.locks)))
 	}
-	t.record.joined(cl, joined)
+	t.record.joined(comp, joined)
 	t.endAcquires(telemetry.AcquireCanceled, nil) // of nodes that weren't joined
-	return &cl.handle, nil
+	return &comp.handle, nil
 }
 
 // once takes the lock for QuorumMutex.TryLock, after rejoin has found no lease to join.

@@ -35,7 +35,7 @@ type receipts struct {
 
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
-// add notes that the reply to a claim has arrived. If no earlier call of the claim may be in flight, the claim's
+// add notes that the reply to a claim has arrived. If every earlier call of the claim has got its reply, the claim's
 // receipt is spent: nothing needs it any more.
 func (r *receipts) add(claim *claim) {
 	if !claim.usesReceipts() || claim.hadLostReply() {

@@ -23,8 +23,8 @@ type record struct {
 	sample  *contention.Sample // nil for most
 
 	mu       sync.Mutex
-	cl       *compositeLease // the one that was granted; others may join its members
-	handles  int             // of cl and those that joined its members: how many are neither released nor ended
+	comp     *compositeLease // the one that was granted; others may join its members
+	handles  int             // of comp and those that joined its members: how many are neither released nor ended
 	hasEnded bool            // its end was reported
 }
 
@@ -37,23 +37,23 @@ func newRecord(ctx context.Context, first *lock, name string) *record {
 
 // confirmed returns when the request was sent that determines the deadline of the lock: a member's acquire or renewal.
 func (r *record) confirmed() time.Time {
-	return r.cl.needed(func(m *member) time.Time { return m.g.wd.Confirmed() })
+	return r.comp.needed(func(m *member) time.Time { return m.g.wd.Confirmed() })
 }
 
-// granted is called when cl is acquired: with all its members or, of a Quorum, with a majority.
-func (r *record) granted(cl *compositeLease) {
-	r.cl, r.handles = cl, 1
-	r.acquire.Grant(&r.hold, cl.owner(), cl.token())
+// granted is called when comp is acquired: with all its members or, of a Quorum, with a majority.
+func (r *record) granted(comp *compositeLease) {
+	r.comp, r.handles = comp, 1
+	r.acquire.Grant(&r.hold, comp.owner(), comp.token())
 	r.profile()
 	if r.first.cfg.fixed {
 		r.hold.NotRenewed()
 	}
-	cl.setRecord(r)
+	comp.setRecord(r)
 }
 
-// joined is called instead of granted if all members of cl have joined outer leases. If those are members of one live
-// composite, cl shares its record. Otherwise cl has no record, and its members report for themselves.
-func (r *record) joined(cl *compositeLease, outer []grantHandle) {
+// joined is called instead of granted if all members of comp have joined outer leases. If those are members of one live
+// composite, comp shares its record. Otherwise comp has no record, and its members report for themselves.
+func (r *record) joined(comp *compositeLease, outer []grantHandle) {
 	of := outer[0].record()
 	for _, h := range outer {
 		if h.record() != of {
@@ -65,7 +65,7 @@ func (r *record) joined(cl *compositeLease, outer []grantHandle) {
 		return
 	}
 	r.acquire.Reenter(&of.hold)
-	cl.setRecord(of)
+	comp.setRecord(of)
 }
 
 // join counts one more composite. It reports false if all others were released or have ended.
@@ -79,20 +79,20 @@ func (r *record) join() bool {
 	return true
 }
 
-// canceled is called when cl has been canceled.
-func (r *record) canceled(cl *compositeLease, err *CanceledError) {
-	if cl == r.cl { // the hold is that of the first, not of those that joined
+// canceled is called when comp has been canceled.
+func (r *record) canceled(comp *compositeLease, err *CanceledError) {
+	if comp == r.comp { // the hold is that of the first, not of those that joined
 		r.hold.Canceled(err.Reason, err.logged())
 	}
 }
 
-// ended is called when the composite cl has too few members left. The hold ends if cl is r.cl, or if no other composite
-// of this record lives. Otherwise it goes on: cl has joined r.cl, which may have more members and live on. canceled is
-// how cl was canceled before; nil: it wasn't.
-func (r *record) ended(cl *compositeLease, err error, canceled *CanceledError) {
+// ended is called when the composite comp has too few members left. The hold ends if comp is r.comp, or if no other
+// composite of this record lives. Otherwise it goes on: comp has joined r.comp, which may have more members and live
+// on. canceled is how comp was canceled before; nil: it wasn't.
+func (r *record) ended(comp *compositeLease, err error, canceled *CanceledError) {
 	r.mu.Lock()
 	r.handles--
-	over := cl == r.cl || r.handles == 0
+	over := comp == r.comp || r.handles == 0
 	r.mu.Unlock()
 	if over {
 		r.endHold(err, canceled)

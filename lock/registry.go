@@ -188,7 +188,7 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	info := w.lock.info()
 	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.claim.owner, w.since, seen.Owner
 	info.TraceID = traceID(w.claim.traceparent)
-	failures := w.failures
+	failures := w.ownFailures
 	if w.q != nil {
 		failures = w.q.failures // the head asks for all
 	}

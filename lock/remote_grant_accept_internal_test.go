@@ -23,7 +23,7 @@ func TestAcceptAfterHandOver(t *testing.T) {
 		cl := &claim{lock: &m.lock, owner: c.newOwner()}
 		w := c.waits.enter(t.Context(), &m.lock, cl, &acquireParams{}, acquireReply{}, nil)
 		c.waits.mu.Lock()
-		w.q.member.Message("7 1700000000000000 -\n"+cl.owner+"\nanother:1", cl.owner)
+		w.q.membership.Message("7 1700000000000000 -\n"+cl.owner+"\nanother:1", cl.owner)
 		c.waits.mu.Unlock()
 		if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnOffered {
 			t.Fatal(next)
@@ -39,9 +39,9 @@ func TestAcceptAfterHandOver(t *testing.T) {
 	})
 }
 
-// A hand-over takes out of the wait set the entry by which a release could grant the waiter the lock, also if the client
+// A hand-over removes from the wait set the entry by which a release could grant the waiter the lock, also if the client
 // has become slow since: its new entry has no owner.
-func TestHandOverTakesOutTheGrantableEntry(t *testing.T) {
+func TestHandOverRemovesTheGrantableEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv, ctx := redistest.StartFake(t), t.Context()
@@ -62,13 +62,13 @@ func TestHandOverTakesOutTheGrantableEntry(t *testing.T) {
 		c.waits.mu.Lock()
 		q.headRefused(&attempt, v)
 		c.waits.mu.Unlock()
-		set := func() []string { return rdb.ZRange(ctx, script.WaitersKey("job"), 0, -1).Val() }
+		set := func() []string { return rdb.ZRange(ctx, script.WaitSetKey("job"), 0, -1).Val() }
 		if entries := set(); err != nil || len(entries) != 1 || !waitset.MayBeGranted(entries[0]) {
 			t.Fatalf("%v: the wait set has %q", err, entries)
 		}
 
 		c.waits.mu.Lock()
-		q.member.Message(strconv.FormatInt(time.Now().Add(-waitset.MaxTrust).UnixMicro(), 10), cl.owner)
+		q.membership.Message(strconv.FormatInt(time.Now().Add(-waitset.MaxTrust).UnixMicro(), 10), cl.owner)
 		q.due = wakeNone // it doesn't come to asking
 		c.waits.mu.Unlock()
 		if err := l.Release(ctx); err != nil || w.won == nil {

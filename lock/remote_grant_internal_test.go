@@ -24,7 +24,7 @@ func entryOf(client, owner string) string {
 // enter adds a client to the wait set with an entry that a release can grant the lock by a message.
 func (c *desk) enter(client, owner string) {
 	c.t.Helper()
-	keys := []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}
+	keys := []string{c.key, script.FenceKey("", c.key), script.WaitSetKey(c.key)}
 	if got := c.eval(script.Acquire.Source, keys, []any{owner, trustMS, 0, "", entryOf(client, owner), 0, ""}); got[0] != int64(0) {
 		c.t.Fatalf("%s, which should be refused: %v", owner, got)
 	}
@@ -46,10 +46,10 @@ func (c *desk) grantsNothing(reply int, passOn script.PassOn) {
 }
 
 // giveBack is a release with all of its arguments.
-func (c *desk) giveBack(owner string, passOn script.PassOn, takeOut, add string, next ...any) []any {
+func (c *desk) giveBack(owner string, passOn script.PassOn, remove, add string, next ...any) []any {
 	c.t.Helper()
 	counter := script.FenceKey("", c.key)
-	args := append([]any{owner, "publish", "numsub", int(passOn), counter, takeOut, add, trustMS}, next...)
+	args := append([]any{owner, "publish", "numsub", int(passOn), counter, remove, add, trustMS}, next...)
 	if len(next) > 0 {
 		return c.eval(script.HandOver.Source, []string{c.key, counter}, args)
 	}
@@ -136,7 +136,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "@lockdog a:2")
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
 		},
-		"and takes out the entry of one who has left": func(c *fakeDesk) {
+		"and removes the entry of one who has left": func(c *fakeDesk) {
 			c.awaited("A", "B")
 			c.enter(clientB, "b:1")
 			gone := entryOf(clientA, "a:1")
@@ -146,8 +146,8 @@ func TestReleaseGrants(t *testing.T) {
 		},
 		"nothing to the owner who releases it": func(c *fakeDesk) {
 			c.awaited("A")
-			c.rdb.ZRem(c.t.Context(), script.WaitersKey(c.key), entryOf(clientA, "a:1"))
-			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
+			c.rdb.ZRem(c.t.Context(), script.WaitSetKey(c.key), entryOf(clientA, "a:1"))
+			c.rdb.ZAdd(c.t.Context(), script.WaitSetKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
 			c.grantsNothing(2, script.PassOnAnnounced)
 		},
 		"nothing to a client that has been silent for long": func(c *fakeDesk) {
@@ -155,7 +155,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.take("h:1", "", 0)
 			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
 			c.enter(clientA, "a:1")
-			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
+			c.rdb.ZAdd(c.t.Context(), script.WaitSetKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
 			c.grantsNothing(2, script.PassOnAnnounced)
 			c.must("what is published", c.heard("A"), clientA)
 		},

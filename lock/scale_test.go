@@ -131,7 +131,8 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 	return w
 }
 
-// look checks what the crowd costs while it waits: so many bytes each, with the stack of its goroutine.
+// look checks what the crowd costs while it waits: at most so many bytes per waiter, with the stack of its goroutine,
+// and one connection for all.
 func (w *gathering) look(t *testing.T, srv *redistest.Server, most uint64) {
 	t.Helper()
 	waiters := crowd() - crowd()/impatient

@@ -24,9 +24,9 @@ type waiter struct {
 	q            *waitQueue // nil: it is in no queue
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
-	answers      uint64         // q.answers when it joined
+	answersSeen  uint64         // q.answers when it joined
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
-	failures     failureStreak  // of the tries before it joined q, which has the later ones
+	ownFailures  failureStreak  // of the tries before it joined q, which has the later ones
 	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
@@ -154,7 +154,7 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 		return turnDeadlock, headAttempt{}
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
-	case q.member.HasGrant():
+	case q.membership.HasGrant():
 		return turnOffered, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()
@@ -222,7 +222,7 @@ func (ws *waitQueues) attemptFailed(
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim is spent if its last call may still be under way (claim.Abandoned then releases what the call is
+	// A claim is spent if its last call may still be under way (claim.HandleLate then releases what the call is
 	// granted), or if its grant was undone because too few replicas confirmed it. The waiter must not ask with a spent
 	// claim again.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
@@ -230,7 +230,7 @@ func (ws *waitQueues) attemptFailed(
 		w.claim.cleanUp()
 	}
 	if spent {
-		q.member.GiveUp(w.claim)
+		q.membership.GiveUp(w.claim)
 	}
 	own := w.lock.kind.queuePerWaiter
 	if spent && !own {
@@ -286,8 +286,8 @@ func (w *waiter) stopped(cause error) error {
 		seen = q.seen.HeldError
 		replicas := (*ReplicasError)(nil)
 		switch failed = q.failures.err; {
-		case failed == nil && q.answers == w.answers: // no answer since its own first try
-			failed = w.failures.err
+		case failed == nil && q.answers == w.answersSeen: // no answer since its own first try
+			failed = w.ownFailures.err
 		case w.lock.cfg.replicas == 0 && errors.As(failed, &replicas): // about the options of a head
 			failed = nil
 		}

@@ -32,12 +32,13 @@ import (
 //	a release message          wakeMessage                         Message
 //	... to this client alone   wakeMessage, perhaps with a grant   ownChannel.Message
 //	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
-//	                           or when that client should have renewed
+//	                           or when its trust time is over
 //	a release or loss here     wakeLocal                           handOverEnded, waitQueues.wake, fair_queues.go
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
-//	a failed attempt           the same                            headFailed, timerFired
+//	... perhaps a lost grant   wakePoll, at once                   Down
+//	a failed attempt           wakePoll, after 250 to 750 ms       headFailed, timerFired
 //	a place in Redis to keep   wakePoll, every third of a lease    noteHolder, timerFired
 //	the head left or got in    wakeLocal where the next must ask   leaving, headGranted
 //	the head gave up asking    why it asked                        headStopped
@@ -45,10 +46,10 @@ import (
 //
 // All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message and fire.
 type waitQueue struct {
-	ws      *waitQueues
-	key     string
-	channel string
-	member  waitset.Member
+	ws         *waitQueues
+	key        string
+	channel    string
+	membership waitset.Membership
 
 	head   *waiter
 	tail   *waiter
@@ -62,8 +63,8 @@ type waitQueue struct {
 	state    headState
 	due      wakeup    // why the head is to ask
 	nextAsk  alarm     // when it asks without a message
-	fallback time.Time // when it asks although another client was notified of a release; zero: none was
-	grantEnd time.Time // when that client's grant, if it wasn't renewed, has ended at the latest; zero: it got none
+	fallback time.Time // when it asks after a release that nobody may have heeded yet; zero: there is none
+	grantEnd time.Time // when the grant that this release made, unless it was renewed, has ended; zero: it made none
 	timer    *time.Timer
 	timerAt  time.Time // zero: the timer isn't set
 
@@ -155,7 +156,7 @@ func (q *waitQueue) startAsking() headAttempt {
 		lastTicket: q.joined, subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
 	if q.canRegister() {
-		attempt.params.entries = q.register()
+		attempt.params.entry = q.register()
 	}
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
 	return attempt
@@ -168,7 +169,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 	q.state = headSleeps
 	q.answered()
 	q.fallback, q.grantEnd = time.Time{}, time.Time{} // the head has got the lock of that release
-	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
+	q.membership.Took(attempt.claim, v.Now, attempt.params.entry.Add != "", v.moving)
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
 		after = ws.leave(w)
@@ -201,7 +202,7 @@ func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 		q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
 	}
 	q.noteHolder(v.holder(), v.Traceparent)
-	q.member.Refused(v.Now, attempt.params.entries.Add != "")
+	q.membership.Refused(v.Now, attempt.params.entry.Add != "")
 }
 
 // answered notes that Redis has answered: the failures before are over.
@@ -222,7 +223,7 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 		q.grantEnd = time.Time{} // the lock was released since
 	}
 	if attempt.why == wakeMessage || !attempt.fallback.IsZero() { // perhaps nobody else heard of the release
-		q.fallback = q.nextAsk.at
+		q.fallback = q.nextAsk.at // if the head leaves before, leaving knows that the release is unheeded
 	}
 }
 
@@ -244,19 +245,20 @@ func (q *waitQueue) leaving(w *waiter) (unheeded bool) {
 		if kind.shared || kind.queuesInRedis {
 			q.dueUnless(wakeLocal) // the next may get a share, or has to take its own place in Redis
 		}
-		q.member.GiveUp(w.claim)
+		q.membership.GiveUp(w.claim)
 	}
 	if !kind.usesWaitSet || q.count > 1 {
 		return false
 	}
-	granted := time.Now().Before(q.grantEnd) // to another client, and perhaps nobody else hears of the end
-	if granted {
+	grantedElsewhere := time.Now().Before(q.grantEnd) // to another client, and perhaps nobody else hears of the end
+	if grantedElsewhere {
 		w.claim.giveBackAfter(time.Until(q.grantEnd))
 		if !q.fallback.IsZero() { // if all leases are alike, the grant has ended by then
 			w.claim.giveBackAfter(time.Until(q.fallback))
 		}
 	}
-	return q.due == wakeMessage || q.due == wakeFallback || !granted && !q.fallback.IsZero()
+	// A grant elsewhere is taken care of above.
+	return q.due == wakeMessage || q.due == wakeFallback || !grantedElsewhere && !q.fallback.IsZero()
 }
 
 // handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or if a message or the fallback
@@ -315,7 +317,7 @@ func (q *waitQueue) Down() {
 	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.nextAsk.at) {
 		q.nextAsk.at = poll
 	}
-	if q.head != nil && q.member.Grantable(q.head.claim) {
+	if q.head != nil && q.membership.Grantable(q.head.claim) {
 		q.dueUnless(wakePoll) // a grant may have been lost on its way
 	}
 	q.wakeOrSetTimer()

@@ -21,8 +21,8 @@ func newTestQueue(t *testing.T, k *kind, n int) *waitQueue {
 	c.waits = ws
 	lk := &lock{c: c, kind: k, key: "job", cfg: &lockConfig{lease: 30 * time.Second}}
 	q := &waitQueue{ws: ws, key: lk.key, subscription: subUp}
-	q.member.Join(ws.set, lk.key, lk.key)
-	q.member.SetReachable(true, false)
+	q.membership.Join(ws.set, lk.key, lk.key)
+	q.membership.SetReachable(true, false)
 	for range n {
 		w := &waiter{lock: lk, q: q, claim: &claim{lock: lk, owner: "me"}, signal: make(chan struct{}, 1), since: time.Now(), prev: q.tail}
 		if q.tail == nil {

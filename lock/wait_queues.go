@@ -62,7 +62,7 @@ func (ws *waitQueues) enter(
 		lock: lk, ctx: ctx, claim: claim, params: *params, signal: make(chan struct{}, 1),
 		since: time.Now(),
 	}
-	w.failures.note(failed)
+	w.ownFailures.note(failed)
 	ws.join(w, seen)
 	ws.c.graph.Joined()
 	return w
@@ -81,16 +81,16 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 		if w.lock.kind.usesWaitSet {
 			lockChannel = q.channel
 		}
-		q.member.Join(ws.set, key, lockChannel)
+		q.membership.Join(ws.set, key, lockChannel)
 		q.noteHolder(seen.holder(), seen.Traceparent)
-		q.failures = w.failures
+		q.failures = w.ownFailures
 		ws.queues[key] = q
 		ws.fair.add(q)
 	} else {
 		w.prev = q.tail
 		q.tail.next = w
 	}
-	w.q, q.tail, w.answers = q, w, q.answers
+	w.q, q.tail, w.answersSeen = q, w, q.answers
 	q.count++
 	q.joined++
 	w.ticket = q.joined
@@ -141,7 +141,7 @@ func (ws *waitQueues) leave(w *waiter) (after func()) {
 // rejoin moves a waiter to another queue, with another claim.
 func (ws *waitQueues) rejoin(w *waiter, claim *claim) {
 	ws.mu.Lock()
-	w.failures = w.q.failures
+	w.ownFailures = w.q.failures
 	after := ws.leave(w)
 	w.claim = claim
 	ws.mu.Unlock()
@@ -159,7 +159,7 @@ func (ws *waitQueues) failed(w *waiter, err error) {
 	if w.q != nil {
 		w.q.failures.note(err)
 	} else {
-		w.failures.note(err)
+		w.ownFailures.note(err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (c ownChannel) Down() { c.setReachable(false) }
 func (c ownChannel) setReachable(reachable bool) {
 	c.q.ws.mu.Lock()
 	defer c.q.ws.mu.Unlock()
-	c.q.member.SetReachable(reachable, c.q.head == nil)
+	c.q.membership.SetReachable(reachable, c.q.head == nil)
 }
 
 // Message implements pubsub.Listener.
@@ -41,7 +41,7 @@ func (c ownChannel) Message(payload string) {
 	if q.head != nil {
 		owner = q.head.claim.owner
 	}
-	if q.member.Message(payload, owner) {
+	if q.membership.Message(payload, owner) {
 		q.wakeHead(wakeMessage) // the head takes the granted lock or, if it doesn't trust the message, asks
 	}
 }
@@ -51,7 +51,7 @@ func (c ownChannel) Message(payload string) {
 // mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
-		if q.head != nil && q.member.Grantable(q.head.claim) {
+		if q.head != nil && q.membership.Grantable(q.head.claim) {
 			q.dueUnless(wakePoll)
 			q.wakeOrSetTimer()
 		}
@@ -60,29 +60,29 @@ func (ws *waitQueues) replaceEntries() {
 
 // canRegister reports whether messages to this client alone would arrive, so that the wait set may have its entry.
 func (q *waitQueue) canRegister() bool {
-	return q.subscription == subUp && q.member.Reachable() && q.kind().usesWaitSet
+	return q.subscription == subUp && q.membership.Reachable() && q.kind().usesWaitSet
 }
 
-// register registers the head as this client's waiter in the wait set. It returns the changes to the set, which the
+// register registers the head as this client's waiter in the wait set. It returns the change of the set, which the
 // caller must send with its request or its release.
-func (q *waitQueue) register() script.Entries {
+func (q *waitQueue) register() script.EntryChange {
 	lk := q.head.lock
-	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.ttlArg)
+	return q.membership.Register(q.head.claim, lk.grantTrust(), lk.cfg.ttlArg)
 }
 
 // registerAtRelease returns what a release changes in the wait set. The script adds the entry only if others wait.
-func (q *waitQueue) registerAtRelease() script.Entries {
+func (q *waitQueue) registerAtRelease() script.EntryChange {
 	switch {
-	case !q.member.WorthRegistering():
-		return script.Entries{}
+	case !q.membership.WorthRegistering():
+		return script.EntryChange{}
 	case q.canRegister():
 		return q.register()
 	}
-	return q.member.Unregister()
+	return q.membership.Unregister()
 }
 
 // accept takes the lock that a message has granted to the head, if the message can be trusted: see
-// waitset.Member.TakeGrant. Otherwise the head must ask.
+// waitset.Membership.TakeGrant. Otherwise the head must ask.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, ok bool) {
 	ws.mu.Lock()
 	q := w.q
@@ -91,7 +91,7 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		return acquireReply{}, by, false
 	}
 	trust := w.lock.grantTrust()
-	by, sent, until, ok := q.member.TakeGrant(w.claim, trust, marginOf(trust))
+	by, sent, until, ok := q.membership.TakeGrant(w.claim, trust, marginOf(trust))
 	if !ok {
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
@@ -156,7 +156,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 // listen subscribes a queue to its channels, the client's own first: when the lock's channel is up, the head asks and
 // registers, for which it needs both.
 func (ws *waitQueues) listen(q *waitQueue) {
-	if own := q.member.Channel(); own != "" {
+	if own := q.membership.Channel(); own != "" {
 		ws.c.pubsub.Listen(own, ownChannel{q})
 	}
 	ws.c.pubsub.Listen(q.channel, q)
@@ -164,13 +164,13 @@ func (ws *waitQueues) listen(q *waitQueue) {
 
 func (ws *waitQueues) unlisten(q *waitQueue) {
 	ws.c.pubsub.Unlisten(q.channel, q)
-	own := q.member.Channel()
+	own := q.membership.Channel()
 	switch {
 	case own == "":
-	case q.member.Lingers():
+	case q.membership.Lingers():
 		time.AfterFunc(waitset.UnsubscribeDelay, func() {
 			ws.mu.Lock()
-			q.member.GiveBackLast()
+			q.membership.GiveBackLast()
 			ws.mu.Unlock()
 			ws.c.pubsub.Unlisten(own, ownChannel{q})
 		})

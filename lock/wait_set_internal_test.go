@@ -62,7 +62,7 @@ func (c *desk) ask(owner, client string, since int64, more int) []any {
 	c.t.Helper()
 	keys, args := []string{c.key, script.FenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
 	if client != "" {
-		keys, args = append(keys, script.WaitersKey(c.key)), append(args, client, since, "")
+		keys, args = append(keys, script.WaitSetKey(c.key)), append(args, client, since, "")
 		if more == 1 {
 			c.behind[owner] = client
 		}
@@ -146,7 +146,7 @@ func (c *desk) must(what string, got, want any) {
 // set is who waits, the longest first.
 func (c *desk) set() []string {
 	c.t.Helper()
-	return c.rdb.ZRange(c.t.Context(), script.WaitersKey(c.key), 0, -1).Val()
+	return c.rdb.ZRange(c.t.Context(), script.WaitSetKey(c.key), 0, -1).Val()
 }
 
 // hand_over.lua gives the lock to a waiter of the same client if no other client listens and the call isn't too late.
@@ -263,7 +263,7 @@ func TestReleaseCallsOne(t *testing.T) {
 		},
 		"or all, where the set holds something else": func(c *desk) {
 			c.listen("A")
-			c.rdb.Set(c.t.Context(), script.WaitersKey(c.key), "text", 0)
+			c.rdb.Set(c.t.Context(), script.WaitSetKey(c.key), "text", 0)
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
 			c.must("a release", c.release("h:1", 1), "0")
@@ -274,7 +274,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.listen("A", "B")
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
-			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: 1, Member: "no number"})
+			c.rdb.ZAdd(c.t.Context(), script.WaitSetKey(c.key), redis.Z{Score: 1, Member: "no number"})
 			c.must("a release", c.release("h:1", 1), "0")
 			c.must("who waits", c.set(), []string{clientA})
 		},
@@ -310,17 +310,17 @@ func TestReleaseCallsOne(t *testing.T) {
 		},
 		"and nothing is left when the last is done": func(c *desk) {
 			c.waited("A")
-			if left := c.rdb.PTTL(c.t.Context(), script.WaitersKey(c.key)).Val(); left <= 0 || left > time.Minute {
+			if left := c.rdb.PTTL(c.t.Context(), script.WaitSetKey(c.key)).Val(); left <= 0 || left > time.Minute {
 				c.t.Errorf("the set expires after %v", left)
 			}
 			c.release("h:1", 1)
 			c.take("a:1", clientA, 0)
-			c.must("keys", c.rdb.Exists(c.t.Context(), script.WaitersKey(c.key)).Val(), 0)
+			c.must("keys", c.rdb.Exists(c.t.Context(), script.WaitSetKey(c.key)).Val(), 0)
 			c.must("a release", c.release("a:1", 1), "0")
 		},
 		"and who asks too late isn't in it": func(c *desk) {
 			c.take("h:1", "", 0)
-			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, ""})
+			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key), script.WaitSetKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, ""})
 			c.must("who waits", c.set(), []string{})
 		},
 	} {

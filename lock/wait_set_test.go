@@ -60,7 +60,7 @@ func TestForbiddenForAWhileRegistersAgain(t *testing.T) {
 			t.Fatal(got.err)
 		}
 		srv.SetRefusal(nil)
-		time.Sleep(time.Minute) // its entry has been taken out
+		time.Sleep(time.Minute) // its entry has been removed
 		inSet(t, srv, job, 0)
 		next = begin(t.Context(), c.Mutex(job))
 		inSet(t, srv, job, 1)

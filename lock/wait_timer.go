@@ -52,7 +52,7 @@ func (q *waitQueue) timerFired() {
 }
 
 // setFallback makes the head ask after a release that only another client was notified of: soon or, if that client was
-// granted the lock, when it should have renewed.
+// granted the lock, when its trust time is over.
 func (q *waitQueue) setFallback(granted bool) {
 	now, wait := time.Now(), fallbackAfter+rand.N(fallbackAfter)
 	q.grantEnd = time.Time{}
@@ -65,8 +65,8 @@ func (q *waitQueue) setFallback(granted bool) {
 }
 
 // noteHolder notes who holds the lock, and when to ask again: as a rule shortly before the lease ends, because a living
-// holder has renewed it by that time. If the holder hasn't (overdue), or has released the lock (WithMinHold), the next
-// question comes after the end.
+// holder has renewed it by that time: it keeps at least two thirds of its lease. If it hasn't (overdue), or has
+// released the lock (WithMinHold), the next question comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
 	q.seen = lastHolder{

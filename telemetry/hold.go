@@ -120,7 +120,8 @@ func (h *Hold) here() context.Context {
 	return context.Background()
 }
 
-// logged returns the span context of log records about the hold: that of the acquire, if the hold isn't recorded.
+// logged returns the span context for log records about the hold: that of the present held span or, if the hold isn't
+// recorded, that of the acquire.
 func (h *Hold) logged() trace.SpanContext {
 	if t := h.trail.Load(); t != nil {
 		return t.held
@@ -158,8 +159,8 @@ func (h *Hold) mark(
 	return ctx, span, span.SpanContext()
 }
 
-// NotRenewed notes that the lease may run out: it is fixed, or its holder winds down. lockdog.lease.utilization.worst
-// then leaves it out. Canceled and StartRelease imply NotRenewed.
+// NotRenewed notes that the lease may run out: it is fixed or lost, or its holder winds down.
+// lockdog.lease.utilization.worst then leaves it out. Canceled and StartRelease imply NotRenewed.
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
 // Lost records that the lease was lost. End must follow. b limits the log records of losses that come together; nil:

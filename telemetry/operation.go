@@ -57,8 +57,8 @@ func (o *operation) Failed(t ErrorType) { o.errorType = t }
 func (o *operation) recording() bool { return o.span != nil && o.span.IsRecording() }
 
 // finish sets the attributes of the span at its end; more includes the outcome. With the outcome operationError, err
-// becomes the status of the span, except for a member: its composite may do without it. A forced unlock has no span of
-// the composite, so its members' spans have the status, too.
+// becomes the status of the span, except for a member: a composite may do without a member. A forced unlock has no span
+// of the composite, so its members' spans have the status, too.
 func (o *operation) finish(outcome Outcome, err error, more ...attribute.KeyValue) {
 	if outcome == operationError {
 		more = append(more, KeyErrorType.String(string(cmp.Or(o.errorType, ErrorOther))))
@@ -75,7 +75,7 @@ func (o *operation) endSpan() {
 	}
 }
 
-// describe returns the attributes of every span about a lock except renewals, followed by more.
+// describe returns the attributes that spans about a lock have, except renewals, and more.
 func (l *Lock) describe(more ...attribute.KeyValue) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, len(more)+4)
 	attrs = append(attrs, KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()))

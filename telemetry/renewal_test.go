@@ -31,7 +31,7 @@ func (b *bench) ordinals() []int {
 }
 
 func TestRenewalSpanPolicies(t *testing.T) {
-	// 200 renewals; the 50th comes late, the 60th takes two seconds, the 70th fails once before.
+	// 200 renewals: the 50th comes late, the 60th takes two seconds, and the 70th succeeds only at the second try.
 	run := func(b *bench, policy telemetry.RenewalSpans) []int {
 		b.lock = b.Lock("orders:42", "mutex", "", policy)
 		h := b.grant()

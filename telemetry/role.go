@@ -45,7 +45,7 @@ type tally struct {
 	acquireSpan, deadlockSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
 
-// newTally returns the tally of a group. of is memberOf, or empty.
+// newTally returns the tally of a group. If the parameter of is memberOf, it is that of members, otherwise it is empty.
 func newTally(group, of string, i *instruments) *tally {
 	name := func(s Span) string { return s.Name + of + " " + group }
 	kv := KeyGroup.String(group)

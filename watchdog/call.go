@@ -75,7 +75,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		}
 		deadline := l.deadline.Load()
 		if now >= deadline { // the lease is lost even if it was renewed: Check may have reported it as not live
-			e.expire(l)
+			e.loseAtDeadline(l)
 			continue
 		}
 		n := note{lease: l, renewal: Renewal{

@@ -4,10 +4,10 @@ package watchdog
 type stage uint8
 
 const (
-	unused  stage = iota
-	planned       // in its group's ring and its node's plan; its call is due at due
-	resting       // its last call failed, or its lease moved again; the next try is due at due
-	ready         // its call is due; it waits for its turn
+	unused  stage = iota // in no list: new, discarded, or between two stages
+	planned              // in its group's ring and its node's plan; its call is due at due
+	resting              // its last call failed, or its lease moved again; the next try is due at due
+	ready                // its call is due; it waits for its turn
 	inFlight
 )
 
@@ -153,7 +153,7 @@ func (e *Engine) plan(c *cohort, due int64) {
 	g.node.planned.insert(c)
 	g.room += g.batch - len(c.leases)
 	g.latest = nil
-	e.schedule(g.node, min(due, g.node.early()))
+	e.schedule(g.node, min(due, g.node.mustStartBy()))
 }
 
 // rest retries the cohort after a pause, or at nextBy if that is sooner. If another off-cycle cohort of the group has
@@ -172,17 +172,17 @@ func (e *Engine) rest(c *cohort, now, pause int64) {
 	e.schedule(g.node, c.due)
 }
 
-// absorb moves all leases of other, an unused cohort, to c, and discards other. It reports false, and does nothing, if
-// c hasn't room for them. Both are off-cycle.
-func (e *Engine) absorb(c, other *cohort) bool {
-	if len(c.leases)+len(other.leases) > c.group.batch {
+// absorb moves all leases of from, an unused cohort, to into, and discards from. It reports false, and does nothing, if
+// into hasn't room for them. Both are off-cycle.
+func (e *Engine) absorb(into, from *cohort) bool {
+	if len(into.leases)+len(from.leases) > into.group.batch {
 		return false
 	}
-	c.tries = max(c.tries, other.tries)
-	for len(other.leases) > 0 {
-		e.move(other.leases[len(other.leases)-1], c)
+	into.tries = max(into.tries, from.tries)
+	for len(from.leases) > 0 {
+		e.move(from.leases[len(from.leases)-1], into)
 	}
-	e.discard(other)
+	e.discard(from)
 	return true
 }
 

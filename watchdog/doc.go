@@ -52,9 +52,9 @@
 //     the engine is closed before.
 //  3. A planned renewal is never later than one interval after the last confirmed request (the grant's at first).
 //  4. No two calls at a time for the same lease; at most 8 at a time for a node; none mixes nodes.
-//  5. Overdue calls (after a stall, failed calls, Verify) are made in the order of their deadlines, at the pace above.
-//     Off-cycle calls let the others go first. The pace and this precedence are broken only as far as a deadline
-//     requires it.
+//  5. Overdue calls (after a stall, failed calls, Verify) are made in the order of the latest times at which they
+//     should start, at the pace above. Off-cycle calls let the others go first. The pace and this precedence are broken
+//     only as far as a deadline requires it.
 //  6. Leases whose renewal failed are tried again until their deadline: after TTL/300 (5 ms at least), doubling up to
 //     TTL/15, ±50 %.
 //  7. After StopRenewal (but see Spec.Until) or Remove has returned, the lease gets into no further call, and no answer

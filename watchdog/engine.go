@@ -205,7 +205,7 @@ func (e *Engine) Check(l *Lease) bool {
 		e.mu.Unlock()
 		return true
 	}
-	e.loseAtDeadline(l)
+	e.markLostAtDeadline(l)
 	e.wg.Add(1)
 	defer e.wg.Done()
 	defer e.mu.Unlock()

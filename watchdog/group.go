@@ -51,27 +51,27 @@ func (e *Engine) groupOf(key groupKey) *group {
 // seat returns the cohort for a new lease whose first renewal must not be later than by. It returns the last planned
 // cohort that has room and is renewed at by or earlier. If there is none, but the last planned cohort with room is
 // renewed only a little later, seat moves that cohort to by. Otherwise it returns the joinable cohort in flight, if its
-// call ends by then, or a new cohort. So calls are few. A lease may be renewed much sooner than by, but then it costs
-// no further call.
+// call ends by then, or a new cohort. So calls are few. A lease that joins a cohort may be renewed much sooner than by,
+// but costs no further call.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
 	if g.latest == nil && g.room > 0 {
 		g.latest = g.ring.latestWithRoom(never)
 	}
-	late := g.latest
-	if late != nil {
-		if late.due <= by {
-			return late
+	last := g.latest
+	if last != nil {
+		if last.due <= by {
+			return last
 		}
 		if c := g.ring.latestWithRoom(by); c != nil {
 			return c
 		}
 		// Leases granted at the same time are not watched in the order of their requests. To renew the cohort a little
 		// earlier costs less than a new cohort.
-		if late.due-by <= g.interval/16 {
-			e.dequeue(late)
-			e.plan(late, by)
-			return late
+		if last.due-by <= g.interval/16 {
+			e.dequeue(last)
+			e.plan(last, by)
+			return last
 		}
 	}
 	// A cohort in flight is renewed again within an interval of its call, and by nextBy. But the call may hang until
@@ -117,10 +117,10 @@ func (g *group) phase(by int64) int64 {
 	if len(g.ring) == 0 {
 		return min(at, by)
 	}
-	// The ring closes: after the last renewal comes the first one, an interval later.
+	// before and after: the renewals around at. The ring closes: after the last one comes the first, an interval later.
 	first, last := g.ring.firstDue(), g.ring.lastDue()
 	before, after := last-g.interval, first+g.interval
-	i := g.ring.until(at)
+	i := g.ring.countUntil(at)
 	if i > 0 {
 		before = g.ring[i-1].due
 	}

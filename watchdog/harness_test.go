@@ -199,7 +199,7 @@ func (l *lock) lossesNow() []watchdog.Loss {
 	return slices.Clone(l.losses)
 }
 
-// outcomes are those of the renewals so far, in short.
+// outcomes returns the outcomes of the renewals so far, each with the number of its attempt.
 func (l *lock) outcomes() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

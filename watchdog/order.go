@@ -25,8 +25,8 @@ func (o order) nth(k int) *cohort {
 	return o[k]
 }
 
-// until returns how many cohorts are renewed at or before a time.
-func (o order) until(at int64) int {
+// countUntil returns how many cohorts are renewed at or before a time.
+func (o order) countUntil(at int64) int {
 	n, _ := slices.BinarySearchFunc(o, at, func(c *cohort, at int64) int {
 		if c.due <= at {
 			return -1
@@ -38,7 +38,7 @@ func (o order) until(at int64) int {
 
 // latestWithRoom returns the cohort with room that is renewed last, but not after by; nil: none.
 func (o order) latestWithRoom(by int64) *cohort {
-	for _, c := range slices.Backward(o[:o.until(by)]) {
+	for _, c := range slices.Backward(o[:o.countUntil(by)]) {
 		if c.hasRoom() {
 			return c
 		}
@@ -57,11 +57,11 @@ func (o order) widestGap() (start, width int64) {
 }
 
 // insert adds a cohort, after those with the same due time.
-func (o *order) insert(c *cohort) { *o = slices.Insert(*o, o.until(c.due), c) }
+func (o *order) insert(c *cohort) { *o = slices.Insert(*o, o.countUntil(c.due), c) }
 
 // remove removes a cohort. Its due time must not have changed since insert.
 func (o *order) remove(c *cohort) {
-	i := o.until(c.due - 1)
+	i := o.countUntil(c.due - 1)
 	i += slices.Index((*o)[i:], c)
 	*o = slices.Delete(*o, i, i+1)
 }

@@ -62,7 +62,7 @@ func (e *Engine) wake(at int64) {
 // have run out, the rest is left to further passes, which follow at once.
 func (e *Engine) pass(now int64) {
 	e.wakeAt = math.MinInt64 // no kick during the pass: its end sets wakeAt
-	if !e.expireDue(now) {
+	if !e.losePastDeadline(now) {
 		e.notify()
 		e.wakeAt = now
 		return
@@ -91,19 +91,19 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// expireDue declares lost the leases whose deadline is reached. After some thousands it stops and returns false, so
-// that mu isn't held too long when all leases are lost at once.
-func (e *Engine) expireDue(now int64) bool {
+// losePastDeadline declares lost the leases whose deadline is reached. After some thousands it stops and returns false,
+// so that mu isn't held too long when all leases are lost at once.
+func (e *Engine) losePastDeadline(now int64) bool {
 	const stride = 4096
 	for done := 0; done < stride; {
 		switch {
 		case e.watches.minAt() <= now:
 			c := e.watches.entries[0].item
 			done += len(c.leases)
-			e.expireIn(c, now)
+			e.losePastDeadlineIn(c, now)
 		case e.unrenewed.minAt() <= now:
 			done++
-			e.expire(e.unrenewed.entries[0].item)
+			e.loseAtDeadline(e.unrenewed.entries[0].item)
 		default:
 			return true
 		}
@@ -111,26 +111,27 @@ func (e *Engine) expireDue(now int64) bool {
 	return false
 }
 
-// expireIn declares lost those leases of a cohort whose deadlines are reached. There may be none: see cohort.nearest.
-func (e *Engine) expireIn(c *cohort, now int64) {
+// losePastDeadlineIn declares lost those leases of a cohort whose deadlines are reached. There may be none: see
+// cohort.nearest.
+func (e *Engine) losePastDeadlineIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
-			e.expire(l)
+			e.loseAtDeadline(l)
 		}
 	}
-	if c.stage != unused { // an empty cohort in flight isn't discarded: other leases may join it
+	if c.stage != unused { // it was discarded with its last lease, unless it is in flight: other leases may join it
 		e.findNearest(c)
 	}
 }
 
-// expire declares lost a lease whose deadline is reached.
-func (e *Engine) expire(l *Lease) {
-	e.loseAtDeadline(l)
+// loseAtDeadline declares lost a lease whose deadline is reached.
+func (e *Engine) loseAtDeadline(l *Lease) {
+	e.markLostAtDeadline(l)
 	e.callbacks.losses = append(e.callbacks.losses, l)
 }
 
-// loseAtDeadline is like expire, but leaves the call of Holder.Lost to its caller.
-func (e *Engine) loseAtDeadline(l *Lease) {
+// markLostAtDeadline is loseAtDeadline without the call of Holder.Lost, which its caller makes.
+func (e *Engine) markLostAtDeadline(l *Lease) {
 	cause := telemetry.LossExpired
 	if l.cohort != nil {
 		cause = l.cohort.blame(l)

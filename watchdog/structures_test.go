@@ -63,7 +63,7 @@ func compare(t *rapid.T, o order, list []*cohort, at int64) {
 	if got := o.latestWithRoom(at); got != room {
 		t.Fatalf("latestWithRoom %d: %v, want %v", at, got, room)
 	}
-	if got := o.until(at); got != until {
+	if got := o.countUntil(at); got != until {
 		t.Fatalf("until %d: %d, want %d", at, got, until)
 	}
 	start, width := o.widestGap()

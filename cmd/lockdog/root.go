@@ -208,8 +208,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usagef("there is no command %q; '%s -h' lists them", args[0], cmd.CommandPath())
 }
 
-// args returns a check of the arguments: that their number is in the range, and that the first isn't the address of a
-// Redis.
+// args returns a check of the arguments: that their number is in the range, and that the first isn't the URL of a
+// Redis. (For host:port see addressHint.)
 func args(least, most int, usage string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {

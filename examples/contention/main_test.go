@@ -22,7 +22,7 @@ var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// top is what `go tool pprof -top -lines` has in its first line: who has most of a value.
+// top returns the line of code with most of a value: the first row of `go tool pprof -top -lines`.
 func top(p *profile.Profile, value string) string {
 	i := slices.IndexFunc(p.SampleType, func(s *profile.ValueType) bool { return s.Type == value })
 	flat := map[string]int64{}

@@ -216,7 +216,8 @@ func (p piece) file() string {
 	}
 }
 
-// framed puts a piece of code into the frame, where it has a client, locks, and need not use one that it makes.
+// framed puts a piece of code into the frame. There the variable locks is a client. If the piece makes that client
+// itself, it needn't use it.
 func framed(code string) string {
 	begin, end := "\tvar locks *lock.Client\n\t_ = locks\n", "\treturn err\n"
 	if strings.Contains(code, "locks, err := ") {

@@ -50,8 +50,8 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve begins to serve a connection, until the client or Close ends it, and returns true. If the server isn't open,
-// Serve closes the connection and returns false.
+// Serve returns true, and serves the connection in the background until the client or Close ends it. If the server
+// isn't open, Serve closes the connection and returns false.
 func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

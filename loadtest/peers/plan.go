@@ -245,8 +245,8 @@ func crowdTargets() []figures.Target {
 	return all
 }
 
-// strays is how many commands per operation a window may have beside those of its operations: a subscription, the start
-// of a connection, and releases without a hand-over, which are made now and then because another process may wait.
+// strays allows for commands that no operation needs, per operation: a subscription, the start of a connection, and the
+// acquire after a release that handed nothing over, as it does now and then because another process may wait.
 const strays = 0.05
 
 func most(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {

@@ -42,7 +42,8 @@ func (p party) carry(n int, name string) waitgraph.Hold {
 	return waitgraph.Hold{Name: name, Kind: "mutex", Owner: p.owner(n), Token: int64(1_000_000 + n)}
 }
 
-// record writes waits as their client does: below each lease that they carry, otherwise below the waiter.
+// record writes waits as their client does: each in the field of every lease that it carries or, if it carries none, of
+// its own owner.
 func (r *rig) record(p party, waits ...waitgraph.Wait) {
 	r.t.Helper()
 	fields := map[string][]waitgraph.Wait{}

@@ -33,7 +33,7 @@ func (b *batch) readWaiters(ctx context.Context, one *reading) {
 // given up or died. So readSet omits those of the first Most entries whose client's channel has no listener. All
 // further entries count.
 func (b *batch) readSet(ctx context.Context, one *reading) {
-	key := script.WaitersKey(one.Key)
+	key := script.WaitSetKey(one.Key)
 	size, entries := b.pipe.ZCard(ctx, key), b.pipe.ZRangeWithScores(ctx, key, 0, Most-1)
 	b.then(func() {
 		if !otherType(size.Err()) && !one.failed(size, entries) && len(entries.Val()) > 0 {

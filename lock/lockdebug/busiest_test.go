@@ -121,7 +121,8 @@ func TestProfile(t *testing.T) {
 	})
 }
 
-// A server that would cut the connection before the profile is there has it refused at once. A HEAD has nothing to wait for.
+// If the server's WriteTimeout would end before the profile is written, the request is refused at once. A HEAD isn't
+// kept waiting.
 func TestProfileThatTakesLongerThanTheServerWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

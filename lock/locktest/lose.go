@@ -103,7 +103,7 @@ func (s *Server) held(name string) (held []hold) {
 			if l.Kind == semaphoreKind {
 				kind = script.HoldsPermit
 			}
-			h := hold{place{kind.Key(name), kind.Member(l.Owner)}, l.Owner, kind}
+			h := hold{place{kind.Key(name), kind.StoredOwner(l.Owner)}, l.Owner, kind}
 			if s.holds(h.place) {
 				held = append(held, h)
 			}

@@ -25,7 +25,7 @@ const (
 	Interrupted = 130 // the code of shells
 )
 
-// Main runs a program, or its child if this process is one, and exits.
+// Main calls run, or child if this process is a child of the program (fleet.IsChild), and exits.
 func Main(
 	child func(in io.Reader, out io.Writer) int,
 	run func(ctx context.Context, args []string, stdout, stderr io.Writer) int,

@@ -112,21 +112,21 @@ func (b *Redis) renewing(
 		}
 		return f(ctx, node)
 	}
-	programs, err := b.clientOf(ctx, key)
+	theirs, err := b.clientOf(ctx, key)
 	if err != nil {
 		return err
 	}
 	at := b.Node(key)
-	// The node is unknown, so programs may be the client of any node. But a wrong node redirects the call.
+	// The node is unknown, so theirs may be the client of any node. But a wrong node redirects the call.
 	unnamed := at == "" && b.Traits().Redirects
 	if at != call.Node && !unnamed {
 		return redisfail.ErrElsewhere
 	}
 	if call.Node == "" { // unknown
-		return f(ctx, programs)
+		return f(ctx, theirs)
 	}
 	own, err := b.reserved.of(call.Node, func() *redis.Options {
-		return b.optionsAt(call.Node, programs, renewalConns)
+		return b.optionsAt(call.Node, theirs, renewalConns)
 	})
 	if err != nil {
 		return err
@@ -148,10 +148,10 @@ func (b *Redis) renewing(
 		return redisfail.ErrElsewhere
 	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
-	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // it had a connection
+	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // it had a usable connection
 		return err
 	}
-	return f(ctx, programs)
+	return f(ctx, theirs)
 }
 
 // dropListening drops a connection that is subscribed to a channel, and so refuses other commands, if err says so. err

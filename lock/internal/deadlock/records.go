@@ -9,14 +9,16 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// records are a client's long waits in Redis, in one hash. The field of a lease's owner has the waits whose ctx carries
-// the lease. A wait that carries no lease is in the field of its own owner. Of the waits that carry the same lease and
-// wait for the same lock, one is written. That is enough: a cycle through one of them is a cycle through each.
-// A set has all clients with such a hash: see enlist.
+// records are a client's long waits in Redis, in one hash. The field of a lease's owner has the waits that carry the
+// lease: in their ctx, or because their Multi has taken it. A wait that carries no lease is in the field of its own
+// owner. Of the waits that carry the same lease and wait for the same lock, one is written. That is enough: a cycle
+// through one of them is a cycle through each. A set has all clients with such a hash: see enlist.
 //
-// Every command that changes the hash also refreshes it, and each refresh comes with all changes of the fields that the
-// hash already has. So a wait that is read from the hash was going on when the hash was last refreshed. A write without
-// a reply may arrive late and break that rule: so all fields are written again until that write can't arrive any more.
+// Every call that changes the hash also refreshes it: it sets the expiry anew, from which readers see how old the hash
+// is. The first call of a pass makes all changes of the fields that the hash already has; new fields may follow in
+// further calls. So a wait that is read from the hash was going on when the pass of the last refresh began. That may be
+// before the refresh by callTimeout for each call of the pass. A write without a reply may arrive later still: so all
+// fields are written again until that write can't arrive any more.
 type records struct {
 	f         *Finder
 	written   map[string]string // field -> text
@@ -141,7 +143,7 @@ func replaceAll(texts map[string]string) script.WaitsChange {
 }
 
 // remove empties the hash. If it isn't certain that this has worked, a later pass tries again, until the hash has
-// expired. The set has the client for some more seconds, without a hash.
+// expired. The client stays in the set of clients for some more seconds, although its hash is gone.
 func (r *records) remove(now time.Time, timeout time.Duration) {
 	if r.refreshed.IsZero() {
 		return

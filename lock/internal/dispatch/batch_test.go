@@ -116,13 +116,13 @@ func (b *bench) world() (commands []string) {
 		case 2:
 			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
 		case 3:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitersKey(name)+" 5 "+"1000000001")
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitSetKey(name)+" 5 "+"1000000001")
 		case 10:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "PEXPIRE "+name+" 5000000")
 		case 4:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12")
 		case 5:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+script.WaitersKey(name)+" 5 "+"1000000001")
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+script.WaitSetKey(name)+" 5 "+"1000000001")
 		case 6, 7, 8, 9:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog 12")
 		}
@@ -149,7 +149,7 @@ func (b *bench) calls() (all []*Call) {
 			c.Call = backend.Call{Script: script.Acquire.Script, Keys: []string{name, b.counter(name)}}
 			c.Args = []any{b.owner(), other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), other("", "00-parent-01")}
 			if b.random.IntN(6) == 0 {
-				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, "1000000002", "0", b.pick("", "1000000001"))
+				c.Keys, c.Args = append(c.Keys, script.WaitSetKey(name)), append(c.Args, "1000000002", "0", b.pick("", "1000000001"))
 			}
 		} else {
 			c.Call = backend.Call{Script: script.Release.Script, Keys: []string{name}}

@@ -14,7 +14,7 @@ import (
 type Call struct {
 	script.Request
 	MayWriteFor    time.Duration // not-after = Reply.Sent + MayWriteFor or earlier; see script.Request.SetNotAfter
-	Owner          Owner         // nil: if the caller leaves, only Reply.MayHaveRun says that the script may still run
+	LateHandler    LateHandler   // nil: if the caller leaves, only Reply.MayHaveRun says that the script may still run
 	Replicas       int           // wait until so many replicas have the script's writes; 0: don't wait
 	ReplicaTimeout time.Duration // wait no longer than this
 
@@ -43,7 +43,7 @@ type Reply struct {
 	Acked int       // replicas that have the script's writes
 
 	// MayHaveRun: the call failed, but its script may have run, or may still run and write until LateWriteUntil (or
-	// later if the node's Clock knew nothing). It is false if Do's caller left early and Owner.Abandoned is called
+	// later if the node's Clock knew nothing). It is false if Do's caller left early and the LateHandler is called
 	// instead.
 	MayHaveRun     bool
 	LateWriteUntil time.Time
@@ -51,24 +51,24 @@ type Reply struct {
 	node *Node
 }
 
-// Owner cleans up after the calls that are sent for it.
-type Owner interface {
-	// Abandoned is called when a call that was sent has ended, if its caller left before the reply.
-	Abandoned(reply Reply, err error)
+// LateHandler cleans up after calls whose callers left before the reply.
+type LateHandler interface {
+	// HandleLate is called when such a call has ended, if it was sent.
+	HandleLate(reply Reply, err error)
 }
 
 // The states of a Call.
 const (
-	waiting   = iota
-	answered  // the reply came first
-	abandoned // the caller left first
+	waiting    = iota
+	answered   // the reply came first
+	callerLeft // the caller left first
 )
 
 // NewCall returns a call without a script.
 func (d *Dispatcher) NewCall(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
-	c.MayWriteFor, c.Owner, c.Replicas = 0, nil, 0
+	c.MayWriteFor, c.LateHandler, c.Replicas = 0, nil, 0
 	c.sent, c.lateWriteUntil, c.value, c.acked, c.err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)
 	c.slack.Store(0)
@@ -91,10 +91,10 @@ func (c *Call) outcome() (Reply, error) {
 	}, c.err
 }
 
-// tellOwner calls Owner.Abandoned for a call whose caller has left.
-func (c *Call) tellOwner() {
-	if c.Owner != nil {
-		c.Owner.Abandoned(c.outcome())
+// handleLate calls the LateHandler of a call whose caller has left.
+func (c *Call) handleLate() {
+	if c.LateHandler != nil {
+		c.LateHandler.HandleLate(c.outcome())
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *Reply) Learn(now int64, late bool, err error) error {
 // caller's ctx if that is sooner.
 func (c *Call) stamp(now time.Time) {
 	c.sent = now
-	if c.Expires() {
+	if c.HasNotAfter() {
 		until := now.Add(c.MayWriteFor)
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end

@@ -1,5 +1,5 @@
-// Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the
-// server refused it and ran nothing (NOSCRIPT or MOVED, for example). Callers decide whether to retry.
+// Package dispatch is the only way to Redis for scripts. Every call but a renewal runs at most once: it is sent again
+// only if the server refused it and ran nothing (NOSCRIPT or MOVED, for example). Callers decide whether to retry.
 //
 // A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise a worker sends
 // it, because a caller must leave when its ctx ends, and go-redis may wait until ReadTimeout. The call is pending until
@@ -9,7 +9,7 @@
 // is far away, they share a connection of their own if they can: see backend.Redis.OpenStream.
 //
 // A Call is a backend.Call (what is sent: a script with its keys and arguments) in a script.Request (which knows where
-// the not-after is) with a deadline, an owner and an outcome.
+// the not-after is) with a LateHandler and an outcome.
 //
 // The not-after is the server time after which a script must write nothing. So a call whose reply is lost can still
 // write only for a known time:
@@ -74,10 +74,10 @@ type Dispatcher struct {
 	ready      chan struct{} // closed when prepared is set
 	unprepared Node          // has the calls that prepare the backend
 
-	mu             sync.Mutex
-	nodes          atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
-	sharedInFlight int                              // batches of pending calls, and inline calls, to all nodes
-	idle           []*worker                        // not tied to a node, because nodes come and go
+	mu              sync.Mutex
+	nodes           atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
+	limitedInFlight int                              // batches of pending calls, and inline calls, to all nodes
+	idle            []*worker                        // not tied to a node, because nodes come and go
 }
 
 // Node is one server: its pending calls and its clock. While other nodes hang, it can still have a batch in flight: see
@@ -178,33 +178,33 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 // closing: Close waits for it. The caller must not use c afterwards.
 //
 // If the caller leaves before the call has ended, the error is the cause of ctx, redisfail.ErrClosed or ErrNoReply (or
-// ErrBusyWorkers, if no worker took the call). Once the call has ended, its Owner.Abandoned is called, if the call was
+// ErrBusyWorkers, if no worker took the call). Once the call has ended, its LateHandler is called, if the call was
 // sent. A deadline of ctx that passes slowBatch or more after the call began counts as a timeout (not in an inline
 // call), because a healthy server would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (reply Reply, err error) {
-	unowned, mayWriteFor := c.Owner == nil, c.MayWriteFor
-	left := d.doPrepared(ctx, c, timeout)
-	if left == nil { // the call has ended, perhaps with an error
+	unhandled, mayWriteFor := c.LateHandler == nil, c.MayWriteFor
+	leaveErr := d.doPrepared(ctx, c, timeout)
+	if leaveErr == nil { // the call has ended, perhaps with an error
 		reply, err = c.outcome()
 		d.recycle(c)
 		return reply, err
 	}
-	// The call may go on: a worker may still have c, and tells its Owner when it has ended.
-	reply.MayHaveRun = unowned
+	// If a worker still has c, it calls the LateHandler when the call has ended.
+	reply.MayHaveRun = unhandled
 	if mayWriteFor > 0 { // if it was sent, or will be, its not-after was set before now: see runBatch
 		reply.LateWriteUntil = time.Now().Add(mayWriteFor + time.Duration(c.slack.Load()))
 	}
-	return reply, left
+	return reply, leaveErr
 }
 
-// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. left means the same
-// as in do.
-func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (left error) {
+// doPrepared makes the backend learn its servers, if it doesn't know them yet, and then calls do. It returns what do
+// returns.
+func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Duration) (leaveErr error) {
 	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
 		began = time.Now()
-		if left := d.prepare(ctx, c, began, timeout); left != nil || c.err != nil {
-			return left
+		if leaveErr = d.prepare(ctx, c, began, timeout); leaveErr != nil || c.err != nil {
+			return leaveErr
 		}
 		timeout -= time.Since(began)
 	}
@@ -216,24 +216,24 @@ func (d *Dispatcher) doPrepared(ctx context.Context, c *Call, timeout time.Durat
 // others. It sends a second call, p, whose script never runs. If that script may share a batch, inFlightLimit bounds
 // how many such calls are in flight when many callers come at once. p is over when any preparation has succeeded,
 // because the server that p itself asks may hang.
-func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
+func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (leaveErr error) {
 	p := d.NewCall(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready
 	p.Script, p.Keys = c.Script, []string{c.Keys[0]}
-	left = d.do(ctx, p, began, timeout)
+	leaveErr = d.do(ctx, p, began, timeout)
 	switch {
 	case d.prepared.Load():
 		return nil
-	case left == nil:
+	case leaveErr == nil:
 		c.err = p.err
 	}
-	return left
+	return leaveErr
 }
 
-// do is Do for a call whose node is known. began is when the caller began to wait; zero: now. If left is nil, the call
-// has ended, in success or with c.err. Otherwise left is why the caller left before that, and c isn't the caller's any
-// more.
-func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
+// do is Do for a call whose node is known. began is when the caller began to wait; zero: now. If leaveErr is nil, the
+// call has ended, in success or with c.err. Otherwise the caller must leave with leaveErr, and not use c any more: the
+// call may go on, or its script may still run.
+func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (leaveErr error) {
 	c.ctx = ctx
 	n := c.node
 	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, timeout))
@@ -245,17 +245,18 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 		defer d.finishInline(n)
 		c.Fast = true
 		c.MayWriteFor = min(c.MayWriteFor, d.backend.FastTimeout()) // nobody waits longer for the reply
-		if ctx.Done() == nil || timeout < leastInlineTimeout {
+		if ctx.Done() == nil || timeout < leastUnboundedTimeout {
 			limited, cancel := context.WithTimeoutCause(ctx, timeout, ErrNoReply)
 			defer cancel()
 			c.ctx = limited
 		}
-		if d.sendInline(c); c.err == nil || c.ctx.Err() == nil || ctx.Err() != nil {
-			return nil
+		d.sendInline(c)
+		if timedOut := c.err != nil && c.ctx.Err() != nil && ctx.Err() == nil; timedOut {
+			c.err = ErrNoReply
+			c.handleLate()
+			return ErrNoReply
 		}
-		c.err = ErrNoReply // its timeout is over
-		c.tellOwner()
-		return ErrNoReply
+		return nil
 	}
 
 	if began.IsZero() {
@@ -281,11 +282,11 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 		case <-d.closed:
 		}
 		if d.removePending(n, c) {
-			c.err = d.whyLeft(ctx, began, ErrBusyWorkers)
+			c.err = d.leaveError(ctx, began, ErrBusyWorkers)
 			return nil
 		}
-		if c.state.CompareAndSwap(waiting, abandoned) {
-			return d.whyLeft(ctx, began, ErrNoReply)
+		if c.state.CompareAndSwap(waiting, callerLeft) {
+			return d.leaveError(ctx, began, ErrNoReply)
 		}
 		<-c.done
 		d.noteDeadline(ctx, c, began)
@@ -309,15 +310,16 @@ var (
 )
 
 // noteDeadline replaces the error of a call that failed because go-redis noticed the deadline of ctx before
-// Dispatcher.do noticed it. The new error is that of whyLeft.
+// Dispatcher.do noticed it. The new error is that of leaveError.
 func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
 	if errors.Is(c.err, context.DeadlineExceeded) && ctx.Err() != nil {
-		c.err = d.whyLeft(ctx, began, ErrNoReply)
+		c.err = d.leaveError(ctx, began, ErrNoReply)
 	}
 }
 
-// whyLeft returns why a caller leaves without a reply. It returns noReply if a healthy server would have replied.
-func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error) error {
+// leaveError returns the error with which a caller leaves without a reply. It returns noReply if a healthy server would
+// have replied.
+func (d *Dispatcher) leaveError(ctx context.Context, began time.Time, noReply error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil && d.isClosed():
@@ -330,10 +332,10 @@ func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error
 	return noReply
 }
 
-// leastInlineTimeout is the least timeout for which an inline call uses its caller's ctx, if that can end. Dialing, or
-// waiting for a connection, may take some seconds, and ends with ctx but not at the timeout. So a call with a shorter
-// timeout gets a ctx that ends at the timeout.
-const leastInlineTimeout = 10 * time.Second
+// leastUnboundedTimeout is the least timeout for which an inline call uses its caller's ctx, if that can end. Dialing,
+// or waiting for a connection, may take some seconds, and ends with ctx but not at the timeout. So a call with a
+// shorter timeout gets a ctx that ends at the timeout.
+const leastUnboundedTimeout = 10 * time.Second
 
 // fastRTT is the longest round trip of a call after which the next call is expected to be fast.
 const fastRTT = backend.MaxFastTimeout / 50

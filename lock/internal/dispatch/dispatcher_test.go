@@ -135,8 +135,8 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 }
 
 // acquire starts a call that may share a batch.
-func (r *rig) acquire(ctx context.Context, key string, owner Owner) <-chan error {
-	return r.do(ctx, key, owner, func(c *Call) {
+func (r *rig) acquire(ctx context.Context, key string, late LateHandler) <-chan error {
+	return r.do(ctx, key, late, func(c *Call) {
 		script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: key}, Owner: "me", Lease: int64(60_000)})
 	})
 }
@@ -146,12 +146,12 @@ func (r *rig) inspect(key string) <-chan error {
 	return r.do(r.t.Context(), key, nil, func(c *Call) { script.Inspect.Args(&c.Request, script.Lock{Key: key}) })
 }
 
-func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call)) <-chan error {
+func (r *rig) do(ctx context.Context, key string, late LateHandler, args func(*Call)) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		c := r.d.NewCall(telemetry.PurposeAcquire)
 		args(c)
-		c.MayWriteFor, c.Owner = time.Second, owner
+		c.MayWriteFor, c.LateHandler = time.Second, late
 		_, err := r.d.Do(ctx, c, time.Minute)
 		done <- err
 	}()
@@ -266,7 +266,7 @@ func TestDispatcher_UnknownNodesNotTold(t *testing.T) {
 		r.want("the call", failed, refused)
 
 		ctx, leave := context.WithCancel(t.Context())
-		var o owner
+		var o lateCalls
 		left := r.acquire(ctx, "a:2", &o)
 		leave()
 		r.want("one whose caller leaves", left, context.Canceled)
@@ -275,7 +275,7 @@ func TestDispatcher_UnknownNodesNotTold(t *testing.T) {
 		tell <- nil
 		r.want("the next", next, nil)
 		if r.wantSent("a:3"); len(r.s.sent) != 1 || len(o.told) > 0 {
-			t.Errorf("%q were sent, and the owner was told %v", r.s.sent, o.told)
+			t.Errorf("%q were sent, and the handler was told %v", r.s.sent, o.told)
 		}
 	})
 }
@@ -306,16 +306,16 @@ func TestDispatcher_IdleWorkers(t *testing.T) {
 	})
 }
 
-// owner records the calls that it is told of.
-type owner struct{ told []any }
+// lateCalls records the calls that ended after their callers had left.
+type lateCalls struct{ told []any }
 
-func (o *owner) Abandoned(r Reply, err error) { o.told = append(o.told, r.Value, err) }
+func (o *lateCalls) HandleLate(r Reply, err error) { o.told = append(o.told, r.Value, err) }
 
-// A call whose caller leaves before it is sent isn't sent. The reply to one that was sent goes to its owner.
+// A call whose caller leaves before it is sent isn't sent. The reply to one that was sent goes to its LateHandler.
 func TestDispatcher_CallerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ctx, leave := context.WithCancel(t.Context())
-		var o owner
+		var o lateCalls
 		r.hang("a", leastShared-1)
 		inFlight, pending := r.acquire(ctx, "a:hang", &o), r.acquire(ctx, "a:1", &o)
 		closing := r.acquire(t.Context(), "a:2", &o)
@@ -330,7 +330,7 @@ func TestDispatcher_CallerLeaves(t *testing.T) {
 		close(r.s.answer)
 		synctest.Wait()
 		if len(o.told) != 2 || o.told[1] != nil {
-			t.Fatalf("the owner was told %v, want one reply", o.told)
+			t.Fatalf("the handler was told %v, want one reply", o.told)
 		}
 		if reply, err := script.ParseAcquire(o.told[0]); err != nil || !reply.Granted {
 			t.Errorf("the reply is %+v, %v", reply, err)
@@ -344,7 +344,7 @@ func TestDispatcher_CallerLeavesABatch(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		early, leaveEarly := context.WithCancel(t.Context())
 		late, leaveLate := context.WithCancel(t.Context())
-		var notSent, sent owner
+		var notSent, sent lateCalls
 		_, resume := r.d.Hold("a")
 		first, second, stays := r.acquire(early, "a:early", &notSent), r.acquire(late, "a:hang", &sent), r.acquire(t.Context(), "a:stays", nil)
 		leaveEarly()
@@ -357,17 +357,17 @@ func TestDispatcher_CallerLeavesABatch(t *testing.T) {
 		close(r.s.answer)
 		r.want("who stays", stays, nil)
 		if len(notSent.told) > 0 || len(sent.told) != 2 || sent.told[1] != nil {
-			t.Errorf("the owners were told %v and %v, want one reply", notSent.told, sent.told)
+			t.Errorf("the handlers were told %v and %v, want one reply", notSent.told, sent.told)
 		}
 	})
 }
 
-// lateOwner records until when an abandoned call may have written.
-type lateOwner struct{ until time.Time }
+// lateWrite records until when a call may have written whose caller has left.
+type lateWrite struct{ until time.Time }
 
-func (o *lateOwner) Abandoned(r Reply, _ error) { o.until = r.LateWriteUntil }
+func (o *lateWrite) HandleLate(r Reply, _ error) { o.until = r.LateWriteUntil }
 
-// The time until which an abandoned call may still write is never earlier than what its not-after means. The server's
+// The time until which a call may still write whose caller has left is never earlier than what its not-after means. The server's
 // clock was read from a reply that took 300 ms, so it may be behind by that.
 func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -375,10 +375,10 @@ func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
 		defer leave()
 		until := time.Now().Add(time.Second + 300*time.Millisecond)
-		var o lateOwner
+		var o lateWrite
 		c := r.d.NewCall(telemetry.PurposeAcquire)
 		script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:hang"}, Owner: "me", Lease: int64(60_000)})
-		c.MayWriteFor, c.Owner = time.Second, &o
+		c.MayWriteFor, c.LateHandler = time.Second, &o
 		time.AfterFunc(time.Millisecond, leave)
 		reply, err := r.d.Do(ctx, c, time.Minute)
 		if !errors.Is(err, context.Canceled) {
@@ -387,7 +387,7 @@ func TestDispatcher_CallerLeaves_LateWrite(t *testing.T) {
 		close(r.s.answer)
 		synctest.Wait()
 		if !o.until.Equal(until) || reply.LateWriteUntil.Before(until) {
-			t.Errorf("a late write ends at %v; the caller was told %v, the owner %v", until, reply.LateWriteUntil, o.until)
+			t.Errorf("a late write ends at %v; the caller was told %v, the handler %v", until, reply.LateWriteUntil, o.until)
 		}
 	})
 }

@@ -20,8 +20,8 @@ const maxBatch = 64
 type worker struct {
 	node        *Node
 	calls       []*Call
-	limited     bool          // it sends the next batch only within inFlightLimit
-	shared      bool          // its batch has pending calls, which it takes when it begins
+	yields      bool          // it sends its next batch only within inFlightLimit
+	ofPending   bool          // its batch has pending calls, which it takes when it begins
 	stream      bool          // its batch goes over the connection that batches share
 	undisturbed bool          // nothing else was in flight when the batch was sent, and it has one call
 	took        time.Duration // for the last batch; 0: unknown
@@ -30,12 +30,12 @@ type worker struct {
 }
 
 // addInFlight changes the number of batches and inline calls in flight to a node by more; a negative more means that
-// they have ended. If shared is set, they count against inFlightLimit, too: all do, except the batch of a call that
+// they have ended. If limited is set, they count against inFlightLimit, too: all do, except the batch of a call that
 // can't share one. mu must be held.
-func (d *Dispatcher) addInFlight(n *Node, more int, shared bool) {
+func (d *Dispatcher) addInFlight(n *Node, more int, limited bool) {
 	n.inFlight += more
-	if shared {
-		d.sharedInFlight += more
+	if limited {
+		d.limitedInFlight += more
 	}
 }
 
@@ -48,7 +48,7 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 // them. mu must be held.
 func (d *Dispatcher) startIfRoom(n *Node) {
 	if n.starting == 0 && d.mayStart(n) && d.makeRoom(n) {
-		d.startBatch(n, nil).limited = true
+		d.startBatch(n, nil).yields = true
 	}
 }
 
@@ -56,7 +56,7 @@ func (d *Dispatcher) startIfRoom(n *Node) {
 // inFlightLimit allows it. Otherwise, if the server is far away, makeRoom asks for a stream. mu must be held.
 func (d *Dispatcher) makeRoom(n *Node) bool {
 	// Each node may have one batch in any case.
-	if n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
+	if n.inFlight == 0 || d.limitedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize(), d.streams(n)) {
 		return true
 	}
 	if n.rtt.isFar() {
@@ -78,13 +78,13 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		d.running.Add(1)
 		go d.work(w)
 	}
-	w.node, w.limited, w.shared, w.stream, w.undisturbed = n, false, only == nil, false, n.inFlight == 0
-	if w.shared {
+	w.node, w.yields, w.ofPending, w.stream, w.undisturbed = n, false, only == nil, false, n.inFlight == 0
+	if w.ofPending {
 		n.starting++
 	} else {
 		w.calls = append(w.calls[:0], only)
 	}
-	d.addInFlight(n, 1, w.shared)
+	d.addInFlight(n, 1, w.ofPending)
 	w.start <- struct{}{}
 	return w
 }
@@ -124,7 +124,7 @@ func (d *Dispatcher) work(w *worker) {
 		case <-d.closed:
 			return // the callers whose calls are in its batch leave, too
 		}
-		if w.shared {
+		if w.ofPending {
 			runtime.Gosched() // callers that run now, such as those of the last batch, can still add their calls
 		}
 		for more := d.begin(w); more; more = d.end(w) {
@@ -139,7 +139,7 @@ func (d *Dispatcher) work(w *worker) {
 // begin fills the batch of a worker that was started for pending calls. It reports false if there is nothing to send,
 // or the Dispatcher is closed.
 func (d *Dispatcher) begin(w *worker) bool {
-	if !w.shared {
+	if !w.ofPending {
 		return true
 	}
 	d.mu.Lock()
@@ -161,14 +161,14 @@ func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.node.rtt.learn(w.took, w.undisturbed)
-	d.addInFlight(w.node, -1, w.shared)
-	if !d.mayStart(w.node) || w.limited && !d.makeRoom(w.node) {
+	d.addInFlight(w.node, -1, w.ofPending)
+	if !d.mayStart(w.node) || w.yields && !d.makeRoom(w.node) {
 		return false
 	}
 	undisturbed := w.node.inFlight == 0
 	d.addInFlight(w.node, 1, true)
 	d.fillBatch(w)
-	w.shared, w.undisturbed = true, undisturbed && len(w.calls) == 1
+	w.ofPending, w.undisturbed = true, undisturbed && len(w.calls) == 1
 	return true
 }
 
@@ -202,7 +202,7 @@ func (d *Dispatcher) runBatch(w *worker) {
 		if c.state.CompareAndSwap(waiting, answered) {
 			c.done <- struct{}{}
 		} else if !c.sent.IsZero() {
-			c.tellOwner()
+			c.handleLate()
 		}
 	}
 	clear(w.calls)

@@ -72,8 +72,9 @@ func New(cfg Config) *Mux {
 }
 
 // Listen adds a listener to a channel. If messages are already being received, Up is called at once. If channel a is
-// added before channel b of the same slot, and b's name is a prefix of a's, then a's Up comes before b's. This holds
-// unless one of them was subscribed to before, or a is refused.
+// added before channel b of the same slot, and b's name is a prefix of a's, then a's Up comes before b's: package lock
+// adds the client's own channel before the lock's. This holds unless one of them was subscribed to before, or a is
+// refused.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

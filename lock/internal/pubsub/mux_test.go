@@ -140,7 +140,8 @@ func TestMux_Listen(t *testing.T) {
 	})
 }
 
-// A client's own channel has to be up when that of the lock is.
+// A client's own channel for a lock (c:1) is subscribed before the lock's channel (c): when that is up, package lock
+// relies on both.
 func TestMux_Listen_LongerNameFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newServers()

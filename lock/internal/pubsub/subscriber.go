@@ -103,7 +103,7 @@ func (s *subscriber) run() {
 		m.cfg.Recorder.PubSubReconnect()
 		m.cfg.Backend.Moved(m.ctx)
 		if s.at.Bus && errors.Is(err, backend.ErrGone) {
-			s.abandonControl()
+			s.dropControl()
 		}
 		failures++
 		pause := redisfail.Backoff(failures)
@@ -183,9 +183,9 @@ func (s *subscriber) disconnected() (worked bool) {
 	return worked
 }
 
-// abandonControl drops the control channel, because its node of the cluster is gone. It isn't called for a shard of a
+// dropControl drops the control channel, because its node of the cluster is gone. It isn't called for a shard of a
 // Ring, which may come back at any moment.
-func (s *subscriber) abandonControl() {
+func (s *subscriber) dropControl() {
 	s.mux.mu.Lock()
 	maps.DeleteFunc(s.subs, func(_ string, sub *subscription) bool { return sub.control })
 	s.mux.mu.Unlock()

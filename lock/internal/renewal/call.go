@@ -25,7 +25,8 @@ import (
 //  4. confirmNode redirects the leases that have moved away in the meantime. If it isn't known which servers are the
 //     right ones, no answer counts.
 
-// renewBatch renews the batch and fills in its results. An error is the result of all leases that haven't moved.
+// renewBatch renews the batch and fills in its results. If it returns an error, that is the result of all leases that
+// haven't moved.
 func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	all := r.leasesAtNode(b)
 	if len(all) == 0 {
@@ -174,16 +175,17 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 // confirmNode redirects leases that have moved away in the meantime, whatever the old node said: a primary that was
 // replaced may still act as one. If it isn't known which servers are the right ones, no answer counts, and confirmNode
 // reports false if there was an answer.
-func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) (count bool) {
+func (r *Renewer) confirmNode(ctx context.Context, b *watchdog.Batch) (valid bool) {
 	known := r.cfg.Backend.Follow(ctx)
-	count = true
+	valid = true
 	for i := range b.Leases {
 		res := &b.Results[i]
-		if !r.redirectIfMoved(b, i) && !known && (res.Err == nil || res.Outcome != watchdog.Failed) {
-			*res, count = watchdog.Result{Err: backend.ErrServersUnknown}, false
+		answered := res.Err == nil || res.Outcome != watchdog.Failed
+		if !r.redirectIfMoved(b, i) && !known && answered {
+			*res, valid = watchdog.Result{Err: backend.ErrServersUnknown}, false
 		}
 	}
-	return count
+	return valid
 }
 
 // countFailure reports the failed renewal of a lease to telemetry, or redirects the lease if it has moved.

@@ -72,7 +72,7 @@ func New(cfg Config) *Renewer {
 	return r
 }
 
-// Watch keeps a lease alive from now on. Config.Leases must already contain it.
+// Watch watches a lease from now on: see watchdog.Engine.Watch. Config.Leases must already contain it.
 func (r *Renewer) Watch(l *watchdog.Lease, s watchdog.Spec) {
 	r.Engine.Watch(l, s)
 	r.topology.start()

@@ -42,7 +42,7 @@ func (l *testLease) Count() int                          { return 1 }
 func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
 	e, ctx := l.entry, t.Context()
 	if e.Holding == script.HoldsPermit {
-		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.Expiry).UnixMilli()), Member: e.Holding.Member(e.Owner)})
+		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.Expiry).UnixMilli()), Member: e.Holding.StoredOwner(e.Owner)})
 		return
 	}
 	p.HSet(ctx, e.Key, e.Owner, 1)

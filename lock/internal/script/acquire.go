@@ -21,9 +21,9 @@ var (
 	Acquire = &Acquirer{
 		Script: load("acquire", "clock", "token", "holder", "owner", "foreign", "marks"), keys: lockAndCounter,
 		more: func(r *Request, a AcquireArgs) {
-			if e := a.Entries; e.Add != "" {
-				r.Keys = append(r.Keys, WaitersKey(a.Key))
-				r.Args = append(r.Args, e.Add, e.Since, e.TakeOut)
+			if e := a.Entry; e.Add != "" {
+				r.Keys = append(r.Keys, WaitSetKey(a.Key))
+				r.Args = append(r.Args, e.Add, e.Since, e.Remove)
 			}
 		},
 	}
@@ -66,7 +66,7 @@ type AcquireArgs struct {
 	Traceparent string
 	Publish     any // the command to publish with: a string, boxed
 
-	Entries Entries       // Mutex: Add is the entry of Owner
+	Entry   EntryChange   // Mutex: Add is the entry of Owner
 	Keep    time.Duration // FairMutex, writer: how long its place in the queue lasts without another call; 0: no place
 	Under   string        // reader: the owner of the write lease that its caller holds
 	Waited  time.Duration // reader: since it began to wait
@@ -78,7 +78,7 @@ type AcquireArgs struct {
 func (s *Acquirer) Args(r *Request, a AcquireArgs) {
 	r.start(s.Script)
 	s.keys(r, a.Lock, a.Owner)
-	r.Args = append(r.Args, s.holding.Member(a.Owner), a.Lease)
+	r.Args = append(r.Args, s.holding.StoredOwner(a.Owner), a.Lease)
 	r.addNotAfter()
 	r.Args = append(r.Args, a.Traceparent)
 	if s.more != nil {
@@ -104,6 +104,13 @@ type AcquireReply struct {
 	Released    bool   // the holder has released the lock, which stays taken for a while
 }
 
+// The first number of a reply, unless the reply is the time alone, which grants the lock.
+const (
+	acquireHeld    = 0
+	acquireGranted = 1
+	acquireLate    = 2
+)
+
 // ParseAcquire parses the reply of any script that acquires one lock.
 func ParseAcquire(reply any) (AcquireReply, error) {
 	if now, ok := reply.(int64); ok && now > LeastTime {
@@ -115,7 +122,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 	}
 	r := AcquireReply{Now: nums[1]}
 	switch nums[0] {
-	case 1:
+	case acquireGranted:
 		_, nums, err = ints(reply, 3)
 		if err != nil {
 			return AcquireReply{}, err
@@ -125,7 +132,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 			r.Left, r.Remaining = more[3], Millis(more[4])
 		}
 		return r, nil
-	case 0:
+	case acquireHeld:
 		if _, nums, err = ints(reply, 3); err != nil || len(list) < 5 {
 			return AcquireReply{}, unreadable(reply)
 		}
@@ -138,7 +145,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		_, r.Traceparent = ParseMeta(meta)
 		r.Released = strings.HasPrefix(strings.TrimLeft(meta, waitMarks), releasedMark)
 		return r, nil
-	case 2:
+	case acquireLate:
 		r.Late = true
 		return r, nil
 	}

@@ -22,7 +22,8 @@
 --
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
 local hash = redis.call('hgetall', KEYS[1])
--- A client with an entry doesn't look who else is in the set. Without '+' the release wakes all.
+-- The mark of the lock, if this call takes it. A client with an entry doesn't look who else is in the set. Without '+'
+-- the release wakes all.
 local mark = KEYS[3] and '+'
 local holder, meta, own
 if #hash > 0 then

@@ -11,7 +11,7 @@ var (
 		read("clock", "token", "transfer", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"),
 		"local operations = {}\n",
 		function("operations.acquire", read("acquire")),
-		function("operations.release", read("entry"), release()),
+		function("operations.release", read("release_begin"), releaseRest()),
 		function("operations.hand_over", handOver()),
 		read("batch"))
 )
@@ -109,8 +109,8 @@ func (b *BatchArgs) Reset() {
 }
 
 // ParseBatch parses the reply for n requests, and calls the function each with the index and the reply of each request.
-// The batch's reply has equal replies of successive requests only once, after their number. If ParseBatch fails, it may
-// have called the function for some of the requests.
+// The batch's reply has pairs of a number and a reply: so many successive requests have that reply. If ParseBatch
+// fails, it may have called the function for some of the requests.
 func ParseBatch(reply any, n int, each func(i int, reply any)) error {
 	replies, _ := reply.([]any)
 	done := 0

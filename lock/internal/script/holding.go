@@ -25,9 +25,9 @@ func (h Holding) Key(lock string) string {
 	return lock
 }
 
-// Member returns the field or member that stands for an owner in Key. Redisson's permits have 16 bytes. In ours the
-// first 8 are the random bytes of the client, and the others are the number of the grant.
-func (h Holding) Member(owner string) string {
+// StoredOwner returns the field or member that stands for an owner in Key. Redisson's permits have 16 bytes. In ours
+// the first 8 are the random bytes of the client, and the others are the number of the grant.
+func (h Holding) StoredOwner(owner string) string {
 	if h != HoldsPermit {
 		return owner
 	}

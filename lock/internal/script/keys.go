@@ -36,8 +36,8 @@ func SemaphoreChannel(key string) string { return prefixed("redisson_sc", key) }
 // LatchChannel returns the channel of a latch. As in Redisson, it gets braces even if the key has some.
 func LatchChannel(key string) string { return "redisson_countdownlatch__channel__{" + key + "}" }
 
-// WaitersKey returns the key of a lock's wait set: see acquire.lua.
-func WaitersKey(key string) string { return prefixed("lockdog_wait", key) }
+// WaitSetKey returns the key of a lock's wait set: see acquire.lua.
+func WaitSetKey(key string) string { return prefixed("lockdog_wait", key) }
 
 // QueueKey returns the key of the queue of a FairMutex.
 func QueueKey(key string) string { return prefixed("redisson_lock_queue", key) }

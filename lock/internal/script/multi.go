@@ -10,36 +10,36 @@ var (
 	Raise = load("raise", "marks")
 )
 
-// Claim is one of several locks, with the owner that is to get it or has it.
-type Claim struct {
+// OwnedLock is one of several locks, with the owner that is to get it or has it.
+type OwnedLock struct {
 	Lock
 	Owner       string
 	Traceparent string
 }
 
 // MultiAcquireArgs makes r a call of multi_acquire.lua. The lease is in ms.
-func MultiAcquireArgs(r *Request, lease any, claims []Claim) {
+func MultiAcquireArgs(r *Request, lease any, locks []OwnedLock) {
 	r.start(MultiAcquire)
 	r.Args = append(r.Args, lease)
 	r.addNotAfter()
-	for _, c := range claims {
+	for _, c := range locks {
 		r.Keys = append(r.Keys, c.Key, c.Counter.(string))
 		r.Args = append(r.Args, c.Owner, c.Traceparent)
 	}
 }
 
 // MultiReleaseArgs makes r a call of multi_release.lua.
-func MultiReleaseArgs(r *Request, publish any, claims []Claim) {
+func MultiReleaseArgs(r *Request, publish any, locks []OwnedLock) {
 	r.start(MultiRelease)
 	r.Args = append(r.Args, publish)
-	for _, c := range claims {
+	for _, c := range locks {
 		r.Keys = append(r.Keys, c.Key)
 		r.Args = append(r.Args, c.Owner, Channel(c.Key))
 	}
 }
 
 // RaiseArgs makes r a call of raise.lua.
-func RaiseArgs(r *Request, c Claim, token int64) {
+func RaiseArgs(r *Request, c OwnedLock, token int64) {
 	r.start(Raise)
 	lockAndCounter(r, c.Lock, c.Owner)
 	r.Args = append(r.Args, c.Owner, token, c.Traceparent)

@@ -1,6 +1,6 @@
 -- near is true if the lock may go to a waiter of the same client: the lock is the owner's, no other client listens on
 -- the lock's channel, and the lock has no mark of waiters for a FairMutex. A client that polls isn't seen. Needs
--- entry.lua.
+-- release_begin.lua.
 --
 -- ARGV[13]  how many of the channel's subscribers are this client's, 0 or 1; any others are of other clients
 local near = false

@@ -22,7 +22,7 @@
 -- Returns  {4, now}         released, and granted to a waiter by a message: a remote grant
 --          {5, now, token}  handed over to the waiter of ARGV[9]: its client was chosen
 --
--- ARGV[9..12] are those of hand_over.lua, or missing. Needs entry.lua and transfer.lua.
+-- ARGV[9..12] are those of hand_over.lua, or missing. Needs release_begin.lua and transfer.lua.
 local set = tagged('lockdog_wait:', KEYS[1])
 local function present(entry)
   return entry ~= '' and type(redis.pcall('zscore', set, entry)) == 'string'
@@ -32,8 +32,9 @@ local function counted(channel)
   return reply[2], reply.err
 end
 
--- gone: the entry that leaves the set. waiting: how many entries the set has once gone has left and add has joined.
-local gone = takeOut ~= add and takeOut or ''
+-- gone: the entry that leaves the set in any case (see ARGV[6] of release.lua). waiting: how many entries the set has
+-- once gone has left and add has joined.
+local gone = remove ~= add and remove or ''
 local waiting = redis.pcall('zcard', set)
 if type(waiting) ~= 'number' or (fairWaits and foreignSet(set)) then -- acquire.lua sets '+' alone only after this check
   waiting = 0

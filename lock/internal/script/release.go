@@ -24,18 +24,13 @@ type Releaser struct {
 // The scripts that release. Retain and FairRetain end a lease whose lock stays taken for a while.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "transfer")),
-		keys:   lockKey, more: passOn,
+		Script: build("release",
+			read("channel", "marks", "tell", "release_begin"), releaseRest("clock", "token", "transfer")),
+		keys: lockKey, more: passOn,
 	}
 	HandOver = &Releaser{
 		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "transfer")),
-		keys:   lockAndCounter,
-		more: func(r *Request, a ReleaseArgs) {
-			passOn(r, a)
-			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
-			r.addNotAfter()
-			r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
-		},
+		keys:   lockAndCounter, more: handNext,
 	}
 	Retain     = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
 	FairRetain = &Releaser{
@@ -91,6 +86,7 @@ var (
 	}
 )
 
+// passOn adds the arguments of release.lua, from ARGV[3] to ARGV[5] or ARGV[8].
 func passOn(r *Request, a ReleaseArgs) {
 	if a.NumSub == "shardnumsub" { // boxing a constant doesn't allocate, boxing a variable does
 		r.Args = append(r.Args, "shardnumsub", int(a.PassOn))
@@ -98,12 +94,20 @@ func passOn(r *Request, a ReleaseArgs) {
 		r.Args = append(r.Args, "numsub", int(a.PassOn))
 	}
 	r.Args = append(r.Args, cmp.Or(a.Counter, any("")))
-	if e := a.Entries; e != (Entries{}) || a.Next.Owner != "" {
-		if e.AddIsThere {
-			e.TakeOut = e.Add
+	if e := a.Entry; e != (EntryChange{}) || a.Next.Owner != "" { // a hand-over has arguments after them
+		if e.MayHaveAdd {
+			e.Remove = e.Add // see ARGV[6]
 		}
-		r.Args = append(r.Args, e.TakeOut, e.Add, cmp.Or(e.Lease, any(0)))
+		r.Args = append(r.Args, e.Remove, e.Add, cmp.Or(e.Lease, any(0)))
 	}
+}
+
+// handNext adds the arguments of hand_over.lua: those of release.lua up to ARGV[8], then ARGV[9] to ARGV[13].
+func handNext(r *Request, a ReleaseArgs) {
+	passOn(r, a)
+	r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
+	r.addNotAfter()
+	r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
 }
 
 func keep(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) }
@@ -125,13 +129,13 @@ type ReleaseArgs struct {
 	Owner   string
 	Publish any // the command to publish with: a string, boxed
 
-	PassOn  PassOn        // Mutex
-	NumSub  string        // Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Entries Entries       // Mutex: Add is the entry of this client's next waiter; added if another client is chosen
-	Next    Next          // HandOver
-	Amount  int           // counter: the change, or the new value
-	Spent   []string      // counter: receipts to delete
-	Keep    time.Duration // Retain, FairRetain: how long the lock stays taken
+	PassOn PassOn        // Mutex
+	NumSub string        // Mutex: the PUBSUB subcommand that counts a channel's subscribers
+	Entry  EntryChange   // Mutex: Add is the entry of this client's next waiter; added if another client is chosen
+	Next   Next          // HandOver
+	Amount int           // counter: the change, or the new value
+	Spent  []string      // counter: receipts to delete
+	Keep   time.Duration // Retain, FairRetain: how long the lock stays taken
 }
 
 // PassOn says to which waiting clients a release of a Mutex passes the lock on. If the lock is passed on to one client,
@@ -158,7 +162,7 @@ type Next struct {
 func (s *Releaser) Args(r *Request, a ReleaseArgs) {
 	r.start(s.Script)
 	s.keys(r, a.Lock, a.Owner)
-	r.Args = append(r.Args, s.holding.Member(a.Owner))
+	r.Args = append(r.Args, s.holding.StoredOwner(a.Owner))
 	if s.channel != nil {
 		r.Args = append(r.Args, s.channel(a.Key))
 	}
@@ -194,12 +198,23 @@ const (
 // NotOurs reports whether nothing was released, as the lock isn't the owner's any more.
 func (o Outcome) NotOurs() bool { return o == Missing || o == Taken }
 
+// The number that is a reply, or comes first in it. Each script's file says which it returns.
+const (
+	releaseNotOurs            = 0
+	releaseDone               = 1
+	releaseDoneOthersWoken    = 2 // the whole reply
+	releaseHandedOver         = 2 // the first of a list
+	releaseLate               = 3
+	releaseGrantedRemotely    = 4
+	releaseHandedOverMoreWait = 5
+)
+
 // ParseRelease parses the reply of any script that releases one lock or changes a counter.
 func ParseRelease(reply any) (ReleaseReply, error) {
 	switch n, _ := reply.(int64); {
-	case n == 1:
+	case n == releaseDone:
 		return ReleaseReply{Outcome: Done}, nil
-	case n == 2:
+	case n == releaseDoneOthersWoken:
 		return ReleaseReply{Outcome: Done, OthersWait: true}, nil
 	case n > LeastTime:
 		return ReleaseReply{Outcome: HandedOver, Token: n, Now: n}, nil
@@ -210,26 +225,30 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 	}
 	r := ReleaseReply{Now: nums[1]}
 	switch nums[0] {
-	case 1:
+	case releaseDone:
 		r.Outcome, r.Refused = Done, refused(list, 2)
 		return r, nil
-	case 2, 5, 0:
+	case releaseHandedOver, releaseHandedOverMoreWait:
 		_, more, err := ints(reply, 3)
-		switch {
-		case err != nil:
+		if err != nil {
 			return ReleaseReply{}, err
-		case nums[0] != 0:
-			r.Outcome, r.Token, r.OthersWait = HandedOver, more[2], nums[0] == 5
-		case more[2] != 0:
+		}
+		r.Outcome, r.Token, r.OthersWait = HandedOver, more[2], nums[0] == releaseHandedOverMoreWait
+		return r, nil
+	case releaseNotOurs:
+		_, more, err := ints(reply, 3)
+		if err != nil {
+			return ReleaseReply{}, err
+		}
+		r.Outcome = Missing
+		if taken := more[2] != 0; taken {
 			r.Outcome = Taken
-		default:
-			r.Outcome = Missing
 		}
 		return r, nil
-	case 3:
+	case releaseLate:
 		r.Late = true
 		return r, nil
-	case 4:
+	case releaseGrantedRemotely:
 		r.Outcome, r.GrantedRemotely = Done, true
 		return r, nil
 	}

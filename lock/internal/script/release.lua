@@ -1,6 +1,5 @@
--- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. The functions handOver and
--- release in script.go put the script together from this file and others. The variables that this file doesn't define
--- are those of entry.lua.
+-- The end of a release: deletes the lock, and wakes one of the waiting clients, or all. Before it come
+-- release_begin.lua, which defines the variables that this file doesn't, and next.lua: see handOver in script.go.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  owner
@@ -28,7 +27,7 @@ if not found[1] then
   if updateWaitSet then
     updateWaitSet()
   end
-  if taken == 0 then -- the client that was woken by an earlier run may be gone
+  if taken == 0 then -- the client that an earlier run has woken may be gone; a cleanup may be meant to wake all
     tell(ARGV[2], channel, '0')
   end
   return {0, 0, taken}

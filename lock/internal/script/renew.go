@@ -39,7 +39,7 @@ func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
 		a.section, a.leases = len(a.args), 0
 		a.args = append(a.args, kind, lease, nil)
 	}
-	a.args = append(a.args, h.Key(lock), h.Member(owner))
+	a.args = append(a.args, h.Key(lock), h.StoredOwner(owner))
 	a.leases++
 }
 

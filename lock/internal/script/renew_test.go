@@ -40,7 +40,7 @@ func TestRenewArgs(t *testing.T) {
 		"", int64(1000), 2, "a", "A", "b", "B",
 		"", int64(2000), 1, "c", "C",
 		"r", int64(2000), 1, "d", "D",
-		"p", int64(2000), 1, "{e}:timeout", HoldsPermit.Member(permits),
+		"p", int64(2000), 1, "{e}:timeout", HoldsPermit.StoredOwner(permits),
 		"", int64(2000), 1, "f", "F",
 	}
 	if !reflect.DeepEqual(call.Args, want) || len(call.Keys) != 1 || call.Keys[0] != "a" || !call.Renew || call.Node != "node" {
@@ -136,7 +136,7 @@ func newRenewRig(t *testing.T) *renewRig {
 		{"shorter", HoldsField, "shorter", 90 * time.Minute, "1", "3", true},
 		{"held, the last", HoldsField, "last", 2 * time.Hour, "1", "3", true},
 	}}
-	ctx, member := t.Context(), HoldsPermit.Member(rigOwner)
+	ctx, member := t.Context(), HoldsPermit.StoredOwner(rigOwner)
 	_, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range []string{"held", "read", "longer", "shared", "unmarked", "shorter", "last"} {
 			p.HSet(ctx, key, rigOwner, 1, "@lockdog", 12)
@@ -211,7 +211,7 @@ func TestRenewMixedBatch(t *testing.T) {
 		for i, l := range r.leases {
 			r.is(l.what, got, i, l.want)
 		}
-		for _, key := range []string{"held", "read", mark("read"), mark("shared"), "last", fmt.Sprintf("%s %x", PermitsKey("permits"), HoldsPermit.Member(rigOwner))} {
+		for _, key := range []string{"held", "read", mark("read"), mark("shared"), "last", fmt.Sprintf("%s %x", PermitsKey("permits"), HoldsPermit.StoredOwner(rigOwner))} {
 			want[key] = 2 * time.Hour
 		}
 		want["longer"], want["shorter"] = 3*time.Hour, 90*time.Minute

@@ -34,12 +34,12 @@ func (r *Request) Reset() {
 	clear(r.args[:])
 }
 
-// Expires reports whether the request has a not-after.
-func (r *Request) Expires() bool { return r.notAfter > 0 }
+// HasNotAfter reports whether the request has a not-after.
+func (r *Request) HasNotAfter() bool { return r.notAfter > 0 }
 
 // SetNotAfter sets the not-after: the server time in µs after which the script must write nothing, except that
 // hand_over.lua may still release, and write_acquire.lua remove dead holders. 0, the first value, means unknown: there
-// is no limit. The request must have a not-after: see Expires.
+// is no limit. The request must have a not-after: see HasNotAfter.
 func (r *Request) SetNotAfter(at int64) { r.Args[r.notAfter-1] = at }
 
 // addNotAfter adds the not-after as the next argument.

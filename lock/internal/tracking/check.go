@@ -18,8 +18,8 @@ type keyCheck struct {
 	entries   []Watched
 	deadlines []time.Time // of the entries, taken before the read: a renewal in between makes no entry suspect
 
-	members *redis.Cmd         // one element per entry; nil: the entry is missing
-	ttl     *redis.DurationCmd // of a hash: how long all entries last
+	values *redis.Cmd         // one element per entry; nil: the entry is missing
+	ttl    *redis.DurationCmd // of a hash: how long all entries last
 }
 
 // newKeyCheck returns a check of a key. Trackers.mu must be held.
@@ -38,9 +38,9 @@ func (k *keyCheck) send(ctx context.Context, pipe redis.Pipeliner) {
 		args[0] = "zmscore"
 	}
 	for _, e := range k.entries {
-		args = append(args, e.Member())
+		args = append(args, e.StoredOwner())
 	}
-	k.members = pipe.Do(ctx, args...)
+	k.values = pipe.Do(ctx, args...)
 	if !k.Sorted {
 		k.ttl = pipe.PTTL(ctx, k.Name)
 	}
@@ -48,7 +48,7 @@ func (k *keyCheck) send(ctx context.Context, pipe redis.Pipeliner) {
 
 // suspects returns the entries that are missing, or (only in a hash) will expire before their deadline.
 func (k *keyCheck) suspects(now time.Time) (suspects []Watched, err error) {
-	members, err := k.members.Slice()
+	values, err := k.values.Slice()
 	ttl := time.Duration(-1) // it doesn't expire
 	if k.ttl != nil {
 		ttl, err = k.ttl.Val(), cmp.Or(err, k.ttl.Err())
@@ -58,11 +58,11 @@ func (k *keyCheck) suspects(now time.Time) (suspects []Watched, err error) {
 		return k.entries, nil
 	case err != nil:
 		return nil, err
-	case len(members) != len(k.entries):
-		return nil, fmt.Errorf("lockdog: %d values for %d entries", len(members), len(k.entries))
+	case len(values) != len(k.entries):
+		return nil, fmt.Errorf("lockdog: %d values for %d entries", len(values), len(k.entries))
 	}
 	for i, e := range k.entries {
-		if members[i] == nil || ttl >= 0 && now.Add(ttl).Before(k.deadlines[i]) {
+		if values[i] == nil || ttl >= 0 && now.Add(ttl).Before(k.deadlines[i]) {
 			suspects = append(suspects, e)
 		}
 	}

@@ -46,9 +46,10 @@ type Key struct {
 	Sorted bool // it is a sorted set; otherwise a hash
 }
 
-// Watched is a member of a key. Its methods must not call Trackers.
+// Watched is an entry of a key: an owner of a lock. Its methods must not call Trackers.
 type Watched interface {
-	Member() string
+	// StoredOwner returns the field or member of the key.
+	StoredOwner() string
 	// Deadline returns the time until which the process relies on the entry.
 	Deadline() time.Time
 }

@@ -25,7 +25,7 @@ type entry struct {
 	deadline time.Time
 }
 
-func (e *entry) Member() string      { return e.member }
+func (e *entry) StoredOwner() string { return e.member }
 func (e *entry) Deadline() time.Time { return e.deadline }
 
 // start returns Trackers, and the entries that they want verified.
@@ -274,8 +274,8 @@ func TestKeyCheck(t *testing.T) {
 		if want := map[bool]int{false: 2, true: 1}[tt.sorted]; pipe.Len() != want {
 			t.Errorf("%s: %d commands", name, pipe.Len())
 		}
-		if k.members.SetVal(tt.members); tt.err != nil {
-			k.members.SetErr(tt.err)
+		if k.values.SetVal(tt.members); tt.err != nil {
+			k.values.SetErr(tt.err)
 		}
 		if k.ttl != nil {
 			k.ttl.SetVal(tt.ttl)

@@ -6,8 +6,9 @@ import "time"
 // and leases are read one after the other, and what other clients have written may be old. So the cycle must be seen a
 // second time, at least SightingsApart later, with the same leases and waits, and every wait of another client must
 // have been refreshed after the first time. Then, at the end of the first reading, all waits were going on and all
-// leases were held. If a lease is released, a wait ends, or a client dies or is cut off before it refreshes its waits,
-// the cycle isn't confirmed.
+// leases were held. (A wait may have ended before, if its refresh was under way at that moment. That makes a false
+// deadlock only if it was under way for as long as another wait of the cycle has lasted.) If a lease is released, a
+// wait ends, or a client dies or is cut off before it refreshes its waits, the cycle isn't confirmed.
 type Sighting struct {
 	Key  string    // of the cycle; "": none was seen
 	Next time.Time // when to read again

@@ -1,6 +1,10 @@
 // Package waitset is a client's part in wait sets. With a wait set, a release passes the lock on to one waiting client,
 // of any process and in one round trip, instead of waking all clients.
 //
+// To pass a lock on is one of three things: to hand it over, to a waiter of the releasing client, which the reply
+// tells; to grant it remotely, to a waiter of another client, which a message tells; or to wake a client, which then
+// asks.
+//
 // The wait set of a lock is a sorted set in Redis. It has one entry for each client that waits for the lock and is
 // subscribed to its own channel (see the messages below). A lock is passed on in four steps:
 //
@@ -8,14 +12,15 @@
 //     refuses the lock adds the client's entry, which contains the client's tag, the head's owner, and the trust time:
 //     how long the head trusts a grant, and how old the score may be for one (script.Entry). A release by a client with
 //     a queue adds that client's entry, too, if it passes the lock on to another client. The score is the time at which
-//     the client began to wait, or last got the lock; after a hand-over within the client, that of its next request.
+//     the client began to wait, or last got the lock; after a hand-over within the client, that of its next request; of
+//     an entry that a release has added, that of the release.
 //  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
 //     (next.lua), unless the score is older than that: then it only wakes the client. It publishes the remote grant on
 //     that client's channel and, with script.PassOnAnnounced, -tag on the lock's channel for all others. If the entry
 //     is of the waiter to which the release may hand the lock over (hand_over.lua), that waiter gets it for a whole
 //     lease instead, and nothing is published.
-//  3. Take. Member.Message gets the remote grant and wakes the head (waitQueue.wakeHead). The head takes the lock if
-//     enough of the trust time is left: waitQueues.turnOf and accept, Member.TakeGrant, waitQueue.headGranted.
+//  3. Take. Membership.Message gets the remote grant and wakes the head (waitQueue.wakeHead). The head takes the lock
+//     if enough of the trust time is left: waitQueues.turnOf and accept, Membership.TakeGrant, waitQueue.headGranted.
 //     Otherwise it asks Redis, which answers that the lock is its own if the trust time isn't over.
 //  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease
 //     like any other.
@@ -70,7 +75,7 @@ import (
 const MaxTrust = 3 * time.Second
 
 // UnsubscribeDelay is how long a client goes on listening on its own channel after its last waiter has left, if it
-// must: see Member.Lingers.
+// must: see Membership.Lingers.
 const UnsubscribeDelay = time.Second
 
 // One release in wakeAllOneIn wakes all clients, because Redis may not count all listeners.
@@ -105,7 +110,8 @@ func MayBeGranted(entry string) bool { return len(entry) > tagDigits }
 type Claim interface {
 	Owner() string
 	Traceparent() string
-	// WaitEntry returns the claim's entry that the wait set may have; "": it has none.
+	// WaitEntry returns the claim's last entry with an owner, or else the last one, that the wait set may have; "":
+	// none.
 	WaitEntry() string
 	SetWaitEntry(entry string)
 	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter. A lock that is to stay
@@ -114,7 +120,7 @@ type Claim interface {
 }
 
 // Client is a client's part in all wait sets. The mutex of the client's queues must be held for its methods and those
-// of its Members, except Tag, Channel and, for a queue that has ended, Lingers.
+// of its Memberships, except Tag, Channel and, for a queue that has ended, Lingers.
 type Client struct {
 	tag       string
 	clock     func(key string) *dispatch.Clock // of the server where a key lives

@@ -25,11 +25,11 @@ func (c *testClaim) WaitEntry() string     { return c.entry }
 func (c *testClaim) SetWaitEntry(e string) { c.entry = e }
 func (c *testClaim) GiveBack()             { c.givenBack = true }
 
-// newTestMember returns a member of a client whose server has a clock.
-func newTestMember() (*Client, *Member, *dispatch.Clock) {
+// newTestMembership returns the membership of a queue of a client whose server has a clock.
+func newTestMembership() (*Client, *Membership, *dispatch.Clock) {
 	clock := &dispatch.Clock{}
 	c := NewClient(func(string) *dispatch.Clock { return clock }, func() bool { return false }, func() {})
-	m := &Member{}
+	m := &Membership{}
 	m.Join(c, "job", "released:job")
 	return c, m, clock
 }
@@ -69,7 +69,7 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c, m, clock := newTestMember()
+				c, m, clock := newTestMembership()
 				claim := &testClaim{owner: "me:1"}
 				m.Register(claim, trust, int64(30_000))
 				began := time.Now()
@@ -111,17 +111,17 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 // A grant to a claim that was given up is given back, whether the message is there already, comes later, or is never heard and the next question tells.
 func TestGrantToAbandonedClaimIsGivenBack(t *testing.T) {
 	t.Parallel()
-	for name, told := range map[string]func(c *Client, m *Member, owner string){
+	for name, told := range map[string]func(c *Client, m *Membership, owner string){
 		"the message came before": nil,
-		"the message comes later": func(_ *Client, m *Member, owner string) { m.Message(grantMessage(owner, 0), "next:1") },
-		"an answer names it":      func(c *Client, _ *Member, owner string) { c.GiveBackAbandoned(owner) },
-		"the last one leaves":     func(_ *Client, m *Member, _ string) { m.GiveBackLast() },
-		"the channel comes back":  func(_ *Client, m *Member, _ string) { m.SetReachable(true, true) },
-		"the client closes":       func(c *Client, _ *Member, _ string) { c.GiveBackAll() },
+		"the message comes later": func(_ *Client, m *Membership, owner string) { m.Message(grantMessage(owner, 0), "next:1") },
+		"an answer names it":      func(c *Client, _ *Membership, owner string) { c.GiveBackAbandoned(owner) },
+		"the last one leaves":     func(_ *Client, m *Membership, _ string) { m.GiveBackLast() },
+		"the channel comes back":  func(_ *Client, m *Membership, _ string) { m.SetReachable(true, true) },
+		"the client closes":       func(c *Client, _ *Membership, _ string) { c.GiveBackAll() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, m, _ := newTestMember()
+			c, m, _ := newTestMembership()
 			claim := &testClaim{owner: "me:1"}
 			m.Register(claim, MaxTrust, int64(30_000))
 			if told == nil {

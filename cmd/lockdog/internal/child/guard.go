@@ -77,10 +77,10 @@ type guarding struct {
 	killAt int64
 	grace  int64 // from Ask to Kill of the last limit; used when lockdog is gone
 
-	asked     bool // the command was asked to end, or is killed: killAt can't become later any more
-	ended     bool // the command has ended; what it started may continue, unless asked
-	none      bool // no child is left
-	abandoned bool // lockdog is gone
+	asked    bool // the command was asked to end, or is killed: killAt can't become later any more
+	ended    bool // the command has ended; what it started may continue, unless asked
+	none     bool // no child is left
+	orphaned bool // lockdog is gone
 }
 
 // awaitLockdog waits while lockdog is stopped, as by Ctrl-Z, but not beyond until: the command must not run while
@@ -168,7 +168,7 @@ func (g *guarding) run() {
 		select {
 		case o, ok := <-orders:
 			if !ok {
-				g.abandon()
+				g.noteOrphaned()
 				orders = nil
 			} else {
 				g.obey(o)
@@ -188,13 +188,13 @@ func (g *guarding) run() {
 	}
 }
 
-// over reports whether there is nothing left to guard.
+// over reports whether the guard may end by itself: there is nothing left to guard.
 func (g *guarding) over() bool {
 	switch {
 	case !g.ended:
 		return false
 	case !g.asked:
-		return g.abandoned // otherwise lockdog ends the guard
+		return g.orphaned // otherwise lockdog ends the guard
 	case adopts:
 		return g.none
 	default:
@@ -231,9 +231,9 @@ func (g *guarding) obey(o message) {
 	}
 }
 
-// abandon handles the end of lockdog: nobody extends the limit any more.
-func (g *guarding) abandon() {
-	g.abandoned = true
+// noteOrphaned handles the end of lockdog: nobody extends the limit any more.
+func (g *guarding) noteOrphaned() {
+	g.orphaned = true
 	if g.ended || g.asked {
 		return
 	}

@@ -30,7 +30,7 @@ const (
 // writeWithin bounds a write to a process that doesn't read: it is stopped, and the socket's buffer is full.
 const writeWithin = 100 * time.Millisecond
 
-// link is one end of the socket between a program and its guard.
+// link is one end of the socket between lockdog and the guard.
 type link struct{ file *os.File }
 
 // farFD is the lowest number for the guard's end of the socket. It must be above the file descriptors that starting a

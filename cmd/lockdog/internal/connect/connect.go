@@ -154,8 +154,8 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// closeWhenDone closes a client when ctx ends, until stop is called. go-redis respects a context's deadline, but not
-// its cancellation.
+// closeWhenDone closes a client when ctx ends, unless stop is called before. The cancellation of a context doesn't end
+// a call of go-redis that waits for a reply; its deadline does.
 func closeWhenDone(ctx context.Context, c io.Closer) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.Close() })
 }

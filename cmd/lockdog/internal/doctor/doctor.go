@@ -163,7 +163,8 @@ func (t *target) fresh() string {
 	}
 }
 
-// tagged returns a lock's key as its channels and its other keys contain it: in braces, unless it has a brace.
+// tagged returns a lock's key as its other keys and its channels (but a latch's) contain it: in braces, unless it has a
+// '{'.
 func tagged(key string) string {
 	if strings.Contains(key, "{") {
 		return key

@@ -47,7 +47,8 @@ func (t *target) rows() []acl.Row {
 	return slices.DeleteFunc(slices.Clone(rules), func(r acl.Row) bool { return !t.chosen(r.ID) })
 }
 
-// slow has those rules of a Mutex without which it works, but waits longer.
+// slow has those rules of a Mutex without which it works, but may wait longer, or hear of a forced unlock only at the
+// next renewal.
 var slow = strings.Fields(
 	"+publish +pubsub|numsub &redisson_lock__channel:* &lockdog:control:* +subscribe +unsubscribe +ping")
 

@@ -10,7 +10,7 @@ func TestWaitsWriteArgs(t *testing.T) {
 	t.Parallel()
 	var r Request
 	WaitsWriteArgs(&r, WaitsKey("app:", "0123456789abcdef"), WaitsChange{Remove: []string{"a"}, Set: []string{"b", "[]"}})
-	if !r.Expires() {
+	if !r.HasNotAfter() {
 		t.Error("it has no not-after") // a write that is delayed then comes at any time
 	}
 	r.SetNotAfter(7)

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Entries say how a call changes the client's entry in a lock's wait set. The zero value asks for no change.
-type Entries struct {
-	Add     string // see Entry; "": none
-	TakeOut string // the entry of an earlier waiter; "": none
-	Since   int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
-	Lease   any    // of the waiter that Add is for, in ms: an int64, boxed
-	// AddIsThere is for a hand-over to the waiter of Add, if the wait set may have Add already. TakeOut is then
-	// ignored, and Add is removed unless another client is chosen.
-	AddIsThere bool
+// EntryChange says how a call changes the client's entry in a lock's wait set. The zero value asks for no change.
+type EntryChange struct {
+	Add    string // see Entry; "": none
+	Remove string // an earlier entry of the client; "": none
+	Since  int64  // for an acquire: Redis's time in µs when the client began to wait or last got the lock; 0: now
+	Lease  any    // of the waiter that Add is for, in ms: an int64, boxed
+	// MayHaveAdd is for a hand-over to the waiter of Add, if the wait set may have Add already. Remove is then ignored,
+	// and Add is removed unless another client is chosen.
+	MayHaveAdd bool
 }
 
 // Entry returns the entry of a client in a wait set, by which a release may wake the client. With a trust over 0, a

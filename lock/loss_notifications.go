@@ -30,8 +30,8 @@ func (c *Client) verify(entries []tracking.Watched) {
 	c.renewer.Verify(leases...)
 }
 
-// watchKey makes a client with WithLossNotifications verify the grant when its key changes. A fixed lease can't be
-// verified.
+// watchKey makes a client with WithLossNotifications read the grant's key after each change, and verify the grant if
+// its owner is missing there or will expire too early. A fixed lease can't be verified.
 func (g *grant) watchKey() {
 	t := g.client().trackers
 	if t == nil || g.lock.cfg.fixed {
@@ -49,8 +49,8 @@ func (g *grant) unwatchKey() {
 	}
 }
 
-// Member implements tracking.Watched.
-func (g *grant) Member() string { return g.claim.member() }
+// StoredOwner implements tracking.Watched.
+func (g *grant) StoredOwner() string { return g.claim.storedOwner() }
 
 // Deadline implements tracking.Watched.
 func (g *grant) Deadline() time.Time { return g.wd.Deadline() }

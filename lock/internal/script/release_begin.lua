@@ -11,10 +11,10 @@ local takenBack -- set by next.lua: the lock was granted to a waiter by a messag
 
 -- updateWaitSet is called once the lock was released, passed on, or found not to be the owner's: if a command fails
 -- before that, the wait set stays unchanged. next.lua may replace it.
-local takeOut, add = ARGV[6] or '', ARGV[7] or ''
+local remove, add = ARGV[6] or '', ARGV[7] or ''
 local updateWaitSet
-if takeOut ~= '' then
+if remove ~= '' then
   updateWaitSet = function()
-    redis.pcall('zrem', tagged('lockdog_wait:', KEYS[1]), takeOut)
+    redis.pcall('zrem', tagged('lockdog_wait:', KEYS[1]), remove)
   end
 end

@@ -7,8 +7,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// Member is the membership of a client's queue in the wait set of its lock.
-type Member struct {
+// Membership is the membership of a client's queue in the wait set of its lock.
+type Membership struct {
 	client  *Client
 	key     string // of the lock
 	channel string
@@ -27,9 +27,9 @@ type remoteGrant struct {
 	arrived time.Time
 }
 
-// Join initializes a zero Member for the queue of the lock with a key. The lock's releases are published on
+// Join initializes a zero Membership for the queue of the lock with a key. The lock's releases are published on
 // lockChannel; "": the lock has no wait set.
-func (m *Member) Join(c *Client, key, lockChannel string) {
+func (m *Membership) Join(c *Client, key, lockChannel string) {
 	m.client, m.key = c, key
 	if lockChannel != "" {
 		m.channel = lockChannel + ":" + c.tag
@@ -37,15 +37,15 @@ func (m *Member) Join(c *Client, key, lockChannel string) {
 }
 
 // Channel returns the channel of the messages for this client alone; "": there is none.
-func (m *Member) Channel() string { return m.channel }
+func (m *Membership) Channel() string { return m.channel }
 
 // Reachable reports whether messages on the channel arrive.
-func (m *Member) Reachable() bool { return m.reachable }
+func (m *Membership) Reachable() bool { return m.reachable }
 
 // SetReachable notes whether messages on the channel arrive. If the message of a grant was lost, the head finds the
 // grant when it asks. If empty is true, the queue has no head: then SetReachable calls GiveBackLast when messages
 // arrive again.
-func (m *Member) SetReachable(reachable, empty bool) {
+func (m *Membership) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
 		m.GiveBackLast()
@@ -55,7 +55,7 @@ func (m *Member) SetReachable(reachable, empty bool) {
 // Message handles a message from the channel. It keeps a grant to the head for TakeGrant. A grant to an abandoned claim
 // is given back. owner is the head's owner; "": there is no head. wake is true if the head must wake up, to accept the
 // grant or to ask.
-func (m *Member) Message(payload, owner string) (wake bool) {
+func (m *Membership) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseWakeUp(payload)); sent != 0 {
 		if at, known := m.client.clock(m.key).Earliest(sent); known && time.Since(at) > lateMessage {
@@ -75,15 +75,15 @@ func (m *Member) Message(payload, owner string) (wake bool) {
 
 // Register registers a claim. It returns the changes to the wait set, which the claim's request for the lock, or a
 // release, must make. trust is the trust time; 0: the claim trusts no grant. lease is its lease in milliseconds, boxed.
-func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.Entries {
+func (m *Membership) Register(claim Claim, trust time.Duration, lease any) script.EntryChange {
 	if m.client.slow() {
 		trust = 0
 	}
 	entry := script.Entry(m.client.tag, trust, claim.Traceparent(), claim.Owner())
-	e := script.Entries{Add: entry, Since: m.since, Lease: lease}
+	e := script.EntryChange{Add: entry, Since: m.since, Lease: lease}
 	if m.registered != nil {
 		if before := m.registered.WaitEntry(); before != e.Add {
-			e.TakeOut = before
+			e.Remove = before
 		}
 	}
 	m.registered = claim
@@ -96,9 +96,9 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 }
 
 // Unregister unregisters the claim. It returns what a release must change in the wait set for that.
-func (m *Member) Unregister() (e script.Entries) {
+func (m *Membership) Unregister() (e script.EntryChange) {
 	if m.registered != nil {
-		e.TakeOut, m.registered = m.registered.WaitEntry(), nil
+		e.Remove, m.registered = m.registered.WaitEntry(), nil
 	}
 	return e
 }
@@ -106,18 +106,19 @@ func (m *Member) Unregister() (e script.Entries) {
 // WorthRegistering reports whether a release should send an entry. If no other client waited at the last hand-over, and
 // no claim is registered, the entry isn't worth its cost: if others do wait now, the release without an entry wakes
 // all.
-func (m *Member) WorthRegistering() bool { return !m.noOthers || m.registered != nil }
+func (m *Membership) WorthRegistering() bool { return !m.noOthers || m.registered != nil }
 
 // Registered reports whether the wait set has, or may have, an entry of a claim.
-func (m *Member) Registered(claim Claim) bool { return m.registered == claim }
+func (m *Membership) Registered(claim Claim) bool { return m.registered == claim }
 
-// Grantable reports whether a release may grant the lock to a claim.
-func (m *Member) Grantable(claim Claim) bool {
+// Grantable reports whether a release may grant the lock to a claim by the entry that is registered now. (By an older
+// one it may do so, too: see claim.mayBeGranted in package lock.)
+func (m *Membership) Grantable(claim Claim) bool {
 	return m.registered == claim && MayBeGranted(claim.WaitEntry())
 }
 
 // HasGrant reports whether a message has granted the lock to the head, which hasn't looked at it yet.
-func (m *Member) HasGrant() bool { return m.grant != nil }
+func (m *Membership) HasGrant() bool { return m.grant != nil }
 
 // clockGrain is more than the rounding of the clocks' readings.
 const clockGrain = 100 * time.Microsecond
@@ -128,7 +129,7 @@ const clockGrain = 100 * time.Microsecond
 //
 //	sent  = the earliest time at which the server's clock may have shown the time in the message
 //	until = sent + trust - margin
-func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
+func (m *Membership) TakeGrant(claim Claim, trust, margin time.Duration) (
 	g script.RemoteGrant, sent, until time.Time, ok bool,
 ) {
 	grant := m.grant
@@ -153,13 +154,13 @@ func (m *Member) TakeGrant(claim Claim, trust, margin time.Duration) (
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that the head's claim has taken the lock at now, Redis's time. sentEntry: the attempt had the claim's
+// Took notes that the head's claim has taken the lock at now, Redis's time. hadEntry: the attempt had the claim's
 // entry to send, and the script removes that entry from the wait set, unless an ACL forbids the set. moving: the lock's
 // slot is moving, so the entry wasn't sent, and may still be at the other node.
-func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
+func (m *Membership) Took(claim Claim, now int64, hadEntry, moving bool) {
 	m.since = now
 	m.forget(claim)
-	if sentEntry {
+	if hadEntry {
 		if !moving {
 			claim.SetWaitEntry("")
 		}
@@ -167,16 +168,16 @@ func (m *Member) Took(claim Claim, now int64, sentEntry, moving bool) {
 	}
 }
 
-// Refused notes that the head's request was refused at now, Redis's time. sentEntry: the attempt had the claim's entry
+// Refused notes that the head's request was refused at now, Redis's time. hadEntry: the attempt had the claim's entry
 // to send, so the wait set may have the entry now.
-func (m *Member) Refused(now int64, sentEntry bool) {
-	if m.since == 0 && sentEntry {
+func (m *Membership) Refused(now int64, hadEntry bool) {
+	if m.since == 0 && hadEntry {
 		m.since = now
 	}
 }
 
 // HandedOver notes that a release in this process has handed the lock over to a claim. othersWait: other clients wait.
-func (m *Member) HandedOver(claim Claim, othersWait bool) {
+func (m *Membership) HandedOver(claim Claim, othersWait bool) {
 	m.since = 0 // the next entry gets the time of its request, because other clients have waited longer
 	m.registered, m.noOthers = nil, !othersWait
 	claim.SetWaitEntry("")
@@ -184,10 +185,10 @@ func (m *Member) HandedOver(claim Claim, othersWait bool) {
 }
 
 // NotHandedOver notes that a release in this process tried to hand the lock over, and didn't.
-func (m *Member) NotHandedOver() { m.noOthers = false }
+func (m *Membership) NotHandedOver() { m.noOthers = false }
 
 // forget drops the grant of a claim that has got the lock in another way.
-func (m *Member) forget(claim Claim) {
+func (m *Membership) forget(claim Claim) {
 	if m.grant != nil && m.grant.Owner == claim.Owner() {
 		m.grant = nil
 	}
@@ -195,7 +196,7 @@ func (m *Member) forget(claim Claim) {
 
 // GiveUp notes that the head gives up its claim. If a release has granted the lock to the claim, or does so later, the
 // lock is given back.
-func (m *Member) GiveUp(claim Claim) {
+func (m *Membership) GiveUp(claim Claim) {
 	if m.grant != nil {
 		m.grant = nil
 		claim.GiveBack()
@@ -209,11 +210,11 @@ func (m *Member) GiveUp(claim Claim) {
 
 // Lingers reports whether the client, when its last waiter has left, must go on listening on the channel for
 // UnsubscribeDelay and then call GiveBackLast.
-func (m *Member) Lingers() bool { return m.lingers }
+func (m *Membership) Lingers() bool { return m.lingers }
 
 // GiveBackLast is for a queue that has ended. If the waiter that was registered last has left without the lock,
 // GiveBackLast gives the lock back, because a release may have granted it to that waiter.
-func (m *Member) GiveBackLast() {
+func (m *Membership) GiveBackLast() {
 	if m.registered != nil {
 		m.client.GiveBackAbandoned(m.registered.Owner())
 	}
