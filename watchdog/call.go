@@ -100,7 +100,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		// A lease that joined during the call, and was then given to Verify, wasn't renewed by the call.
-		if l := c.leases[i]; l.verify && l.tries == 0 {
+		if l := c.leases[i]; l.verify {
 			e.move(l, g.expedite(now))
 		}
 	}
@@ -141,6 +141,7 @@ func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
 		}
 		l.err = res.Err
 		l.tries++
+		l.verify = false // its retry is the call that Verify asked for
 	}
 }
 

@@ -72,6 +72,23 @@ func TestVerifyInFlight(t *testing.T) {
 	})
 }
 
+// If that call fails, its retry is enough.
+func TestVerifyInFlightOfACallThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return false }}
+		e := start(t, s)
+		locks := watch(e, 2, nil)
+		sleep(e, interval+time.Second/2)
+		e.Verify(&locks[0].Lease)
+		s.up()
+		sleep(e, interval/2)
+		if n := len(s.take()); n != 2 {
+			t.Errorf("%d calls, want the one that failed and its retry", n)
+		}
+	})
+}
+
 // The renewal that Verify asks for waits if planned calls need the allowed rate.
 func TestVerifyYields(t *testing.T) {
 	t.Parallel()
