@@ -16,8 +16,10 @@ type Membership struct {
 	reachable  bool         // messages on the channel arrive
 	noOthers   bool         // the last hand-over in this process found that no other client waits
 	registered Claim        // whose entry the wait set has, or may have; nil: none
+	sent       string       // the entry that Register returned last: in a slow client a bare tag, unlike registered's
 	since      int64        // when the client began to wait, or last got the lock: Redis's time in µs; 0: unknown
 	grant      *remoteGrant // of the head, which hasn't looked at it yet; nil: none
+	refusedAt  int64        // when the head's last request was refused: Redis's time in µs; 0: never
 	lingers    bool         // a claim was given up that may still be granted the lock
 }
 
@@ -67,6 +69,7 @@ func (m *Membership) Message(payload, owner string) (wake bool) {
 	case g.Owner != owner:
 		m.client.GiveBackAbandoned(g.Owner)
 		return false
+	case g.Now <= m.refusedAt: // the grant was over by then: the head asks
 	default:
 		m.grant = &remoteGrant{g, time.Now()}
 	}
@@ -82,11 +85,15 @@ func (m *Membership) Register(claim Claim, trust time.Duration, lease any) scrip
 	entry := script.Entry(m.client.tag, trust, claim.Traceparent(), claim.Owner())
 	e := script.EntryChange{Add: entry, Since: m.since, Lease: lease}
 	if m.registered != nil {
-		if before := m.registered.WaitEntry(); before != e.Add {
-			e.Remove = before
+		e.Remove = m.sent
+		if e.Remove == e.Add {
+			e.Remove = m.registered.WaitEntry() // an older one, which the set may still have: see below
+		}
+		if e.Remove == e.Add {
+			e.Remove = ""
 		}
 	}
-	m.registered = claim
+	m.registered, m.sent = claim, entry
 	// An entry without an owner doesn't replace the claim's entry with an owner: the set may still have the latter, and
 	// a release may grant the claim the lock.
 	if trust > 0 || !MayBeGranted(claim.WaitEntry()) {
@@ -173,6 +180,10 @@ func (m *Membership) Took(claim Claim, now int64, hadEntry, moving bool) {
 func (m *Membership) Refused(now int64, hadEntry bool) {
 	if m.since == 0 && hadEntry {
 		m.since = now
+	}
+	m.refusedAt = now
+	if m.grant != nil && m.grant.Now <= now {
+		m.grant = nil // the lock was taken away since (by ForceUnlock, say)
 	}
 }
 

@@ -2,6 +2,7 @@ package waitset
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -151,5 +153,69 @@ func TestTags(t *testing.T) {
 			t.Fatalf("tag %s after %d others", tag, len(seen))
 		}
 		seen = append(seen, tag)
+	}
+}
+
+// While a client is slow, the wait set has its bare tag. When it isn't any more, the tag doesn't stay beside the new entry.
+func TestSlowClientHasOneEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, m, _ := newTestMembership()
+		set := make(map[string]bool)
+		apply := func(e script.EntryChange) {
+			delete(set, e.Remove)
+			if e.Add != "" {
+				set[e.Add] = true
+			}
+			if len(set) > 1 {
+				t.Errorf("the wait set has %q", slices.Sorted(maps.Keys(set)))
+			}
+		}
+		ask := func(claim *testClaim) { apply(m.Register(claim, MaxTrust, int64(30_000))) }
+		one, next := &testClaim{owner: "me:1"}, &testClaim{owner: "me:2"}
+		ask(one)
+		c.noteSlow()
+		ask(one)
+		ask(one)
+		time.Sleep(slowFor + 1)
+		ask(one)
+		c.noteSlow()
+		ask(one)
+		time.Sleep(slowFor + 1)
+		ask(next)
+		if apply(m.Unregister()); len(set) > 0 {
+			t.Errorf("left: %q", slices.Sorted(maps.Keys(set)))
+		}
+	})
+}
+
+// A grant that the server has contradicted since isn't taken, whether its message comes before that reply or after it.
+func TestGrantBeforeARefusalIsNotTaken(t *testing.T) {
+	t.Parallel()
+	claim := &testClaim{owner: "me:1"}
+	for name, steps := range map[string]struct {
+		do   func(m *Membership)
+		want bool
+	}{
+		"the message first": {func(m *Membership) {
+			m.Message(grantMessage(claim.owner, 0), claim.owner)
+			m.Refused(zero+1, true)
+		}, false},
+		"the reply first": {func(m *Membership) {
+			m.Refused(zero+1, true)
+			if !m.Message(grantMessage(claim.owner, 0), claim.owner) {
+				t.Error("the head doesn't ask")
+			}
+		}, false},
+		"granted after the refusal": {func(m *Membership) {
+			m.Refused(zero-1, true)
+			m.Message(grantMessage(claim.owner, 0), claim.owner)
+		}, true},
+	} {
+		_, m, _ := newTestMembership()
+		m.Register(claim, MaxTrust, int64(30_000))
+		if steps.do(m); m.HasGrant() != steps.want {
+			t.Errorf("%s: has a grant: %v", name, m.HasGrant())
+		}
 	}
 }
