@@ -78,13 +78,12 @@ func TestRunWithoutItsFile(t *testing.T) {
 	rdb := server.Client(t)
 	held := hold(t, rdb, "job")
 	cmd, stdout, stderr := program(t.Context(), t, server.Addr(), nil, "run", "job", "--wait", "forever", "--", "echo", "works")
+	self := cmd.Path
 	cmd.Path = filepath.Join(t.TempDir(), "lockdog")
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(cmd.Path, self, 0o700); err != nil {
-		t.Fatal(err)
+	// Not written here: a process that is being started would have the file open for writing until its exec, and a file
+	// that is open for writing can't be executed.
+	if out, err := exec.Command("cp", self, cmd.Path).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
 	}
 	s := begin(t, cmd)
 	s.stdout, s.stderr = stdout, stderr
