@@ -19,7 +19,7 @@ type Membership struct {
 	sent       string       // the entry that Register returned last: in a slow client a bare tag, unlike registered's
 	since      int64        // when the client began to wait, or last got the lock: Redis's time in µs; 0: unknown
 	grant      *remoteGrant // of the head, which hasn't looked at it yet; nil: none
-	refusedAt  int64        // when the head's last request was refused: Redis's time in µs; 0: never
+	refusedAt  int64        // when the last request of a head was refused: Redis's time in µs; 0: never
 	lingers    bool         // a claim was given up that may still be granted the lock
 }
 
