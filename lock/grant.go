@@ -250,7 +250,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 		keepUntil = g.keepUntil()
 	}
 	g.client().waits.abandonEntry(keptClaim{g.claim, keepUntil})
-	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed call
+	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed acquire
 		g.claim.cleanUpKeeping(keepUntil)
 	}
 	switch {

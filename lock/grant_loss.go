@@ -19,13 +19,12 @@ func (g *grant) Lost(l watchdog.Loss) (tell func()) {
 // release that finds the lock gone. It has no effect on a grant that has ended, or was lost before. It doesn't block;
 // reportLoss must follow. The loss shows in this order:
 //
-//  1. the Err and the Context of every handle, and those of a composite whose members are too few now (evaluate), which
-//     reports that in a goroutine of its own
+//  1. the Err and the Context of every handle, and those of a composite with too few members left (evaluate), which
+//     reports its own loss in another goroutine
 //  2. from here on by reportLoss: the span, the counter and the log (hold.Lost), unless the grant was canceled before
 //  3. Ended of every handle (end), and then Recent (reportEnd)
-//  4. the cleanup in Redis is scheduled, unless the lock is another's or was forced (and no delayed acquire may
-//     take it again), or stays taken for a takeover delay;
-//     and this client's first waiters ask for the lock
+//  4. the cleanup in Redis is scheduled, unless the lock is another's or was forced (and no delayed acquire may take it
+//     again), or stays taken for a takeover delay; and this client's first waiters ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause

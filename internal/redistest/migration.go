@@ -57,8 +57,8 @@ func (m *Migration) Finish(tb testing.TB) {
 	id := m.to.nodeID(tb)
 	m.cluster.handOver.Lock()
 	defer m.cluster.handOver.Unlock()
-	// The new owner comes first: otherwise nobody would own the slot for a moment. It is told twice: by then
-	// the others have heard of its epoch.
+	// The new owner comes first: otherwise nobody would own the slot for a moment. When it is told once more below, it
+	// has told the others its epoch.
 	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
 		// Only primaries are told. Replicas hear of the new owner from other nodes.
 		if s.Info(tb, "replication")["role"] == "master" {

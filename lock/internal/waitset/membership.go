@@ -54,9 +54,9 @@ func (m *Membership) SetReachable(reachable, empty bool) {
 	}
 }
 
-// Message handles a message from the channel. It keeps a grant to the head for TakeGrant. A grant to an abandoned claim
-// is given back. owner is the head's owner; "": there is no head. wake is true if the head must wake up, to accept the
-// grant or to ask.
+// Message handles a message from the channel. It keeps a grant to the head for TakeGrant, unless a request of a head
+// was refused after the grant. A grant to an abandoned claim is given back. owner is the head's owner; "": there is no
+// head. wake is true if the head must wake up, to accept the grant or to ask.
 func (m *Membership) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseWakeUp(payload)); sent != 0 {
@@ -76,7 +76,7 @@ func (m *Membership) Message(payload, owner string) (wake bool) {
 	return true
 }
 
-// Register registers a claim. It returns the changes to the wait set, which the claim's request for the lock, or a
+// Register registers a claim. It returns the change of the wait set that the claim's request for the lock, or a
 // release, must make. trust is the trust time; 0: the claim trusts no grant. lease is its lease in milliseconds, boxed.
 func (m *Membership) Register(claim Claim, trust time.Duration, lease any) script.EntryChange {
 	if m.client.slow() {
@@ -118,8 +118,8 @@ func (m *Membership) WorthRegistering() bool { return !m.noOthers || m.registere
 // Registered reports whether the wait set has, or may have, an entry of a claim.
 func (m *Membership) Registered(claim Claim) bool { return m.registered == claim }
 
-// Grantable reports whether a release may grant the lock to a claim by the entry that is registered now. (By an older
-// one it may do so, too: see claim.mayBeGranted in package lock.)
+// Grantable reports whether a claim is registered, and a release may grant it the lock. (An entry of a claim that isn't
+// registered any more may still be in the wait set: see claim.mayBeGranted in package lock.)
 func (m *Membership) Grantable(claim Claim) bool {
 	return m.registered == claim && MayBeGranted(claim.WaitEntry())
 }
