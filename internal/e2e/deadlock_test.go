@@ -43,7 +43,7 @@ func startTangle(t *testing.T, args ...string) *tangle {
 	t.Helper()
 	s := &tangle{redis: redistest.Start(t), programs: map[string]*instance{}}
 	bin := build(t, "examples", "deadlock")
-	s.jaeger = startJaeger(t, "jaeger-deadlock", 0, nil)
+	s.jaeger = startJaeger(t, "jaeger-deadlock")
 	addrs, jobs := freeAddrs(t, len(deadlocked)), map[string][]string{}
 	i := 0
 	for service := range deadlocked {

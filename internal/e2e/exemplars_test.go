@@ -42,7 +42,7 @@ func follow(t *testing.T, s *stack, m telemetry.Metric, name string) (found []re
 		}
 		found = nil
 		for _, e := range all {
-			tr, err := s.plain.trace(t, e.Labels["trace_id"])
+			tr, err := s.jaeger.trace(t, e.Labels["trace_id"])
 			if err != nil {
 				continue // not exported yet
 			}

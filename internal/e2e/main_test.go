@@ -25,7 +25,6 @@ func TestEndToEnd(t *testing.T) {
 	}{
 		{"request and waiter", func(t *testing.T) { testTraces(t, s, &facts) }},
 		{"exemplars", func(t *testing.T) { testExemplars(t, s, &facts) }},
-		{"clock skew", func(t *testing.T) { testClockSkew(t, s, &facts) }},
 		{"alerts", func(t *testing.T) { testAlerts(t, s, &facts) }},
 		{"losses in traces", func(t *testing.T) { testLosses(t, s) }},
 		{"dashboards and rules", func(t *testing.T) { testDashboards(t, s, &facts) }},

@@ -33,7 +33,7 @@ func TestTailSampling(t *testing.T) {
 	if !found {
 		t.Fatal("docs/TELEMETRY.md has no configuration of a collector")
 	}
-	j, otlp := startJaeger(t, "jaeger-sampled", 0, nil), freeAddrs(t, 1)[0]
+	j, otlp := startJaeger(t, "jaeger-sampled"), freeAddrs(t, 1)[0]
 	for of, ours := range map[string]string{
 		"0.0.0.0:4318": otlp, "jaeger:4318": j.otlp, "decision_wait: 30s": "decision_wait: 1s",
 		"service:\n": "service:\n  telemetry: {metrics: {level: none}}\n", // it would take a port for them

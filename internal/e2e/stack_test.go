@@ -30,8 +30,7 @@ var leases = map[string]time.Duration{orders: shortLease, patient: lock.DefaultL
 type stack struct {
 	cable      *redistest.Proxy // between the services and Redis
 	prometheus *prometheus
-	// Two Jaegers that are given the same spans: one shows them as they are, one adjusts clock skew.
-	plain, adjusting *jaeger
+	jaeger     *jaeger
 	// a and b are instances of orders, idle is the one of patient: that has workers only.
 	a, b, idle *instance
 }
@@ -47,8 +46,7 @@ func startStack(t *testing.T) *stack {
 	redis := redistest.Start(t)
 	s := &stack{cable: redistest.NewProxy(t, redis.Addr())}
 
-	s.adjusting = startJaeger(t, "jaeger-adjusting", time.Hour, nil)
-	s.plain = startJaeger(t, "jaeger-plain", 0, s.adjusting)
+	s.jaeger = startJaeger(t, "jaeger")
 
 	bin := build(t, "examples", "orders")
 	addrs := freeAddrs(t, 4)
@@ -76,8 +74,8 @@ func startExporter(t *testing.T, redis *redistest.Server, addr string) {
 func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args ...string) *instance {
 	t.Helper()
 	args = append([]string{
-		"-addr", addr, "-redis", s.cable.Addr(), "-otlp", s.plain.otlp, "-service", service,
-		"-lease", leases[service].String(), "-workers", strconv.Itoa(workers), "-trace-url", s.plain.url + "/trace/{trace_id}",
+		"-addr", addr, "-redis", s.cable.Addr(), "-otlp", s.jaeger.otlp, "-service", service,
+		"-lease", leases[service].String(), "-workers", strconv.Itoa(workers), "-trace-url", s.jaeger.url + "/trace/{trace_id}",
 	}, args...)
 	env := append(plainEnv(),
 		"OTEL_BSP_SCHEDULE_DELAY=500") // ms; spans are waited for

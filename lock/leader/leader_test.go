@@ -137,51 +137,8 @@ func TestRun_FnPanics(t *testing.T) {
 	}
 }
 
-// brokenLog is a log handler that panics at a message.
-type brokenLog struct {
-	slog.Handler
-	at string
-}
-
-func (h brokenLog) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, h.at) {
-		panic("broken log")
-	}
-	return nil
-}
-
 // brokenError is an error without a text.
 type brokenError struct{ error }
-
-// What can't be logged neither keeps the lock nor leaves OnDeposed out.
-func TestRun_LogPanics(t *testing.T) {
-	for at, want := range map[string]string{
-		"elected leader":   "elected; new leader north; deposed: lockdog: the leader's function panicked, or called runtime.Goexit",
-		"no longer leader": "elected; new leader north; deposed: <nil>",
-	} {
-		t.Run(at, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := server(t, lock.WithClientID("north")).Client()
-				var d diary
-				log := slog.New(brokenLog{slog.NewTextHandler(io.Discard, nil), at})
-				e := leader.New(c.Mutex(name), append(d.told(), leader.WithLogger(log))...)
-				func() {
-					defer func() {
-						if got := recover(); got != "broken log" {
-							t.Errorf("recovered %v", got)
-						}
-					}()
-					_ = e.Run(t.Context(), func(context.Context) error { return nil })
-				}()
-				synctest.Wait()
-				free(t, c)
-				if got := d.String(); e.IsLeader() || got != want {
-					t.Errorf("leads: %v; told %q, want %q", e.IsLeader(), got, want)
-				}
-			})
-		})
-	}
-}
 
 // lostLocker is a lock whose leases are lost when Lock returns.
 type lostLocker struct {
