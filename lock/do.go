@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -47,9 +48,12 @@ func run[T any](
 		return result, err
 	}
 	defer func() {
+		returned := time.Now()
 		rerr := lease.Release(ctx)
 		switch {
 		case rerr == nil, errors.Is(rerr, ErrReleased): // fn may have released it
+		case errors.Is(rerr, ErrClosed) && !returned.Before(lease.Deadline()): // Close gave it up, and it ran out since
+			err = errors.Join(err, rerr, ErrLost)
 		case errors.Is(err, rerr): // fn returned the cause of its ctx, which is this error
 		case err == nil && !errors.Is(rerr, ErrLost):
 			err = &unconfirmedError{rerr}

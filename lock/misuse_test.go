@@ -175,6 +175,30 @@ func TestDoReturnsWithItsCtx(t *testing.T) {
 	})
 }
 
+// Work that goes on after Close has given its lease up is only in time until the lease ends.
+func TestDo_OutlivesClose(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const lease = 30 * time.Second
+			c := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithLease(lease))
+			err := c.Mutex("job").Do(t.Context(), func(context.Context, *lock.Lease) error {
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				_ = c.Close(ended)
+				if late {
+					time.Sleep(lease)
+				}
+				return nil
+			})
+			mustMatch(t, err, lock.ErrClosed)
+			if errors.Is(err, lock.ErrLost) != late || errors.Is(err, lock.ErrUnconfirmed) == late {
+				t.Errorf("after the lease's end %v: %v", late, err)
+			}
+		})
+	}
+}
+
 // If a subscription fails because the server is gone, the error is counted as one of the network, although lockdog then
 // closes the connection itself.
 func TestSubscriptionErrors(t *testing.T) {
