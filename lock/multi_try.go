@@ -196,7 +196,8 @@ func (t *multiTry) fail(err error) {
 		t.acquires[i].Fail(t.outcome, err)
 	}
 	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
-	ctx := t.ctx
+	ctx, done := t.params.callContext(t.ctx)
+	defer done()
 	if at := t.params.tryDeadline; !at.IsZero() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadline(ctx, at)

@@ -80,6 +80,27 @@ func TestTryLock_SilentRedis(t *testing.T) {
 	}
 }
 
+// So does a Multi that has taken some of its names, and waits for another one: it doesn't wait for their release.
+func TestMultiLock_SilentRedis(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 10 * time.Second
+		c, p := openSilenceable(t, true)
+		held := try(t, c.Mutex("b", lock.WithLease(time.Hour)))
+		began := time.Now()
+		got := begin(t.Context(), c.Multi([]string{"a", "b"}, lock.WithWait(wait)))
+		waiting(t, c, 1)
+		p.SetRule(redistest.When(redistest.Up, redistest.Drop))
+		mustMatch(t, (<-got).err, lock.ErrUnavailable)
+		if took := time.Since(began); took > wait+time.Second {
+			t.Errorf("it took %v, with WithWait(%v)", took, wait)
+		}
+		p.SetRule(nil)
+		free(t, held)
+		free(t, granted(t, begin(t.Context(), c.Mutex("a"))))
+	})
+}
+
 // If a deadline passes while Redis is silent, the error of any call matches ErrUnavailable, also if calls share a
 // batch. A service has to tell this from a lock that is held.
 func TestDeadlineWhileRedisIsSilent(t *testing.T) {
