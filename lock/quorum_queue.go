@@ -20,6 +20,7 @@ type quorumQueue struct {
 	asked   time.Time // when the head last asked; the first asked before it entered
 	failed  error     // pollResult.err of the head's last question
 	failing time.Time // since when all questions of the heads have failed; zero if failed is nil
+	gaveUp  bool      // the last head gave up as its questions had failed for a lease, and nobody has asked since
 	answers uint64    // how many questions of the heads didn't fail
 	seen    HeldError // the holder by the last answer of a majority; zero: there was none
 	trace   string    // the traceparent of that holder's acquire; "": unknown
@@ -151,7 +152,7 @@ func (e *quorumListener) note(change func()) {
 func (queue *quorumQueue) asking() {
 	queue.q.mu.Lock()
 	defer queue.q.mu.Unlock()
-	queue.asked = time.Now()
+	queue.asked, queue.gaveUp = time.Now(), false
 	for _, e := range queue.nodes {
 		e.due = wakeNone
 	}
@@ -272,6 +273,22 @@ func (w *quorumWaiter) failing() time.Duration {
 		return 0
 	}
 	return min(time.Since(since), time.Since(w.tracked[0].since))
+}
+
+// giveUp notes that the waiter, the head, gives up because its questions have failed for a lease.
+func (w *quorumWaiter) giveUp() {
+	w.queue.q.mu.Lock()
+	defer w.queue.q.mu.Unlock()
+	w.queue.gaveUp = true
+}
+
+// mustGiveUp reports whether the waiter, now the head, needn't ask: the head before gave up, and all questions have
+// failed for longer than a lease while the waiter was in the queue.
+func (w *quorumWaiter) mustGiveUp(lease time.Duration) bool {
+	w.queue.q.mu.Lock()
+	gaveUp := w.queue.gaveUp
+	w.queue.q.mu.Unlock()
+	return gaveUp && w.failing() > lease
 }
 
 // last returns the holder that a majority has named last, and the error of the head's last question. If that question

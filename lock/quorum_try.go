@@ -180,7 +180,10 @@ func (t *quorumTry) lock() (*Lease, error) {
 		switch {
 		case r.shut:
 			return t.fail(telemetry.AcquireCanceled, r.err)
-		case r.err != nil && (r.final || w.failing() > cfg.lease): // otherwise nodes may come back
+		case r.err != nil && r.final:
+			return t.fail(telemetry.AcquireError, r.err)
+		case r.err != nil && w.failing() > cfg.lease: // otherwise nodes may come back
+			w.giveUp()
 			return t.fail(telemetry.AcquireError, r.err)
 		}
 		why, err := t.sleep(w, waitOver)
@@ -215,7 +218,8 @@ func (t *quorumTry) quit(w *quorumWaiter, err error) (*Lease, error) {
 	case errors.Is(err, ErrClosed):
 		return t.fail(telemetry.AcquireCanceled, err)
 	}
-	if err = t.stopped(w, nil); redisfail.IsUnavailable(err) {
+	gaveUp := errors.Is(err, errGiveUp)
+	if err = t.stopped(w, nil); gaveUp || redisfail.IsUnavailable(err) {
 		return t.fail(telemetry.AcquireError, err)
 	}
 	return t.fail(telemetry.AcquireTimeout, err)
@@ -233,11 +237,14 @@ func (t *quorumTry) cutOff(r *pollResult) (*Lease, error) {
 	return t.ended(err)
 }
 
-// errWaitOver ends the sleep when WithWait is over.
-var errWaitOver = errors.New("lockdog: the wait is over")
+// errWaitOver ends the sleep when WithWait is over, errGiveUp when mustGiveUp says so.
+var (
+	errWaitOver = errors.New("lockdog: the wait is over")
+	errGiveUp   = errors.New("lockdog: errors have outlasted a lease")
+)
 
 // sleep waits until w is the head of its queue and has a reason to ask, and then for the time of pause. It fails if ctx
-// ends, WithWait is over, or too many clients close.
+// ends, WithWait is over, too many clients close, or w must give up.
 func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -251,6 +258,8 @@ func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, e
 		switch now := time.Now(); {
 		case !head:
 			timer.Stop()
+		case w.mustGiveUp(t.m.cfg.lease):
+			return wakeNone, errGiveUp
 		case now.Before(at):
 			askAt = time.Time{}
 			timer.Reset(at.Sub(now))

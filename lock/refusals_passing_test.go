@@ -243,6 +243,45 @@ func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
 	})
 }
 
+// Where Redis is silent, too, the waiters that come after the first don't each wait for answers of their own.
+func TestSilenceFailsAllWaitersTogether(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "Quorum"} {
+		synctest.Test(t, func(t *testing.T) {
+			const lease = 30 * time.Second
+			servers := threeServers(t)
+			elsewhere := clientsOf(t, newScope(t), servers)
+			held := try(t, minHolders(t, elsewhere, lock.WithLease(time.Hour))[kind])
+			var cs []*lock.Client
+			var wires []*wireTap
+			for _, srv := range servers {
+				rdb, wire := throughProxy(t, srv)
+				cs, wires = append(cs, newScope(t).open(t, rdb, lock.WithLease(lease))), append(wires, wire)
+			}
+			m := minHolders(t, cs)[kind]
+			var all []<-chan taken
+			for range 8 {
+				all = append(all, begin(t.Context(), m))
+				waiting(t, cs[0], len(all))
+			}
+			synctest.Wait()
+			for _, wire := range wires {
+				wire.set(redistest.When(redistest.Down, redistest.Hold))
+			}
+			began := time.Now()
+			free(t, held) // they don't hear of it
+			var took []time.Duration
+			for _, w := range all {
+				mustMatch(t, (<-w).err, lock.ErrUnavailable)
+				took = append(took, time.Since(began))
+			}
+			if last := took[len(took)-1]; last < lease || last > took[0]+time.Second {
+				t.Errorf("%s: they have failed after %v", kind, took)
+			}
+		})
+	}
+}
+
 // If WithWait is over or ctx ends while Redis refuses, the error of Lock has Redis's last refusal, and isn't ErrHeld.
 func TestRefusalOutlivesTheWait(t *testing.T) {
 	t.Parallel()

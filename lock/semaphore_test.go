@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -309,4 +310,73 @@ func TestSemaphoreEnsurePermits(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// Waiters of one client get the shares of a lock together, not in one round trip each. No more of them ask than there
+// are shares.
+func TestSharesAreTakenTogether(t *testing.T) {
+	t.Parallel()
+	const waiters, distance = 150, 10 * time.Millisecond
+	for kind, tt := range map[string]struct {
+		of   func(c *lock.Client) lock.Locker
+		hold func(t *testing.T, c *lock.Client) (end func())
+	}{
+		"readers": {
+			of: func(c *lock.Client) lock.Locker { return c.RWMutex("job").RLocker() },
+			hold: func(t *testing.T, c *lock.Client) func() {
+				l := try(t, c.RWMutex("job"))
+				return func() { free(t, l) }
+			},
+		},
+		"permits": {
+			of: func(c *lock.Client) lock.Locker { return c.Semaphore("job") },
+			hold: func(t *testing.T, c *lock.Client) func() {
+				p := permits(t, c, "job", 1)
+				l := try(t, p)
+				return func() {
+					must(t, "AddPermits", p.AddPermits(t.Context(), waiters-1))
+					free(t, l)
+				}
+			},
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, s := redistest.StartFake(t), newScope(t)
+				rdb, wire := throughProxy(t, srv)
+				c, other := s.open(t, rdb), open(t, srv.Client(t))
+				end := tt.hold(t, other)
+				var all []<-chan taken
+				for range waiters {
+					all = append(all, begin(t.Context(), tt.of(c)))
+					waiting(t, c, len(all)) // the first has asked, the others don't
+				}
+				pass(t, clearly)
+				wire.set(redistest.When(redistest.Up, redistest.Delay(distance)))
+				began := time.Now()
+				end()
+				var leases []*lock.Lease
+				for _, w := range all {
+					leases = append(leases, granted(t, w))
+				}
+				if took := time.Since(began); took > 20*distance {
+					t.Errorf("%d waiters %v away have it after %v", waiters, distance, took)
+				}
+				attempts := int64(0)
+				for _, span := range s.spans.GetSpans() {
+					for _, a := range span.Attributes {
+						if a.Key == telemetry.KeyAttempts {
+							attempts += a.Value.AsInt64()
+						}
+					}
+				}
+				if attempts < waiters || attempts > waiters+10 {
+					t.Errorf("%d attempts of %d waiters", attempts, waiters)
+				}
+				wire.set(nil)
+				freeAll(t, leases)
+			})
+		})
+	}
 }

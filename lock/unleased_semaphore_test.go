@@ -97,6 +97,18 @@ func TestUnleasedSemaphoreLine(t *testing.T) {
 		if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
 			t.Errorf("%v waiters had to look by themselves", n)
 		}
+
+		line = nil
+		for i, n := range []int{1, 4, 1} {
+			line = append(line, acquiring(ctx, s, n))
+			asleep(t, c, i+1)
+		}
+		must(t, "Release", s.Release(ctx, 4))
+		must(t, "the waiter for one", await(t, "the waiter for one", line[0]))
+		always(t, 50*time.Millisecond, func() bool { return len(line[1])+len(line[2]) == 0 })
+		must(t, "Release", s.Release(ctx, 2))
+		must(t, "the waiter for four", await(t, "the waiter for four", line[1]))
+		must(t, "the last waiter for one", await(t, "the last waiter for one", line[2]))
 	})
 }
 

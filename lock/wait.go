@@ -25,6 +25,7 @@ type waiter struct {
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
 	answersSeen  uint64         // q.answers when it joined
+	beside       bool           // it may ask beside the head, or asks: see waitQueue.askTogether
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
 	ownFailures  failureStreak  // of the tries before it joined q, which has the later ones
 	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
@@ -70,9 +71,10 @@ type turn uint8
 
 const (
 	turnSleep    turn = iota
-	turnAsk           // it is the head of its queue, and due
+	turnAsk           // it is the head of its queue, and due; or it may ask beside the head
 	turnStop          // it is the head and due, but its ctx has ended
 	turnWon           // it has the lock, or the latch is open
+	turnFail          // it is the head, the one before gave up, and errors have outlasted its own lease, too
 	turnOffered       // a message grants it the lock, but may be too old to be trusted
 	turnDeadlock      // its wait is part of a deadlock
 )
@@ -110,6 +112,8 @@ func (ws *waitQueues) wait(
 			continue
 		case turnStop:
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
+		case turnFail:
+			return ws.quit(w, a, w.stopped(nil))
 		case turnSleep:
 			if err := w.sleep(ctx, waitOver); err != nil {
 				return ws.quit(w, a, err)
@@ -128,7 +132,9 @@ func (ws *waitQueues) wait(
 			ws.refused(w, &attempt, v)
 		case ctx.Err() != nil:
 			ws.mu.Lock()
-			w.q.headStopped(&attempt)
+			if !attempt.beside {
+				w.q.headStopped(&attempt)
+			}
 			ws.mu.Unlock()
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		default:
@@ -152,8 +158,14 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 	switch {
 	case w.deadlock != nil:
 		return turnDeadlock, headAttempt{}
+	case q.head != w && w.beside && !ended:
+		attempt := q.attemptOf(w, wakeLocal)
+		attempt.beside = true
+		return turnAsk, attempt
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
+	case q.gaveUp && !ended && time.Since(q.failedSince(w)) > w.lock.cfg.lease:
+		return turnFail, headAttempt{}
 	case q.membership.HasGrant():
 		return turnOffered, headAttempt{}
 	case q.due == wakeNone:
@@ -184,7 +196,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 	ws.mu.Lock()
 	q := w.q
 	unheard := attempt.why == wakeExpiry && q.subscription == subUp // no message said that the lock was free
-	after := q.headGranted(attempt, v)
+	after := q.noteGranted(w, attempt, v)
 	ws.mu.Unlock()
 	if unheard {
 		ws.c.pubsub.Recheck(q.channel)
@@ -198,8 +210,12 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 // refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once per waiter.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
-	w.failingSince = time.Time{}
-	w.q.headRefused(attempt, v)
+	if w.beside = false; !attempt.beside {
+		w.failingSince = time.Time{}
+		w.q.headRefused(attempt, v)
+	} else {
+		w.q.answered()
+	}
 	ws.mu.Unlock()
 	if hint := w.lock.kind.emptyHint; hint != "" && v.Remaining < 0 && !w.warned {
 		w.warned = true
@@ -214,12 +230,13 @@ func (ws *waitQueues) attemptFailed(
 ) (final bool) {
 	ws.mu.Lock()
 	q := w.q
-	q.headFailed(attempt, err)
-	if w.failingSince.IsZero() {
-		w.failingSince = q.failingSince // failures of earlier heads count, if it waited then
-		if w.since.After(q.failingSince) {
-			w.failingSince = w.since
+	outlasted := false
+	if w.beside = false; !attempt.beside { // otherwise it waits in line again
+		q.headFailed(attempt, err)
+		if w.failingSince.IsZero() {
+			w.failingSince = q.failedSince(w)
 		}
+		outlasted = time.Since(w.failingSince) > w.lock.cfg.lease
 	}
 	replicas := (*ReplicasError)(nil)
 	// A claim is spent if its last call may still be under way (claim.HandleLate then releases what the call is
@@ -236,8 +253,9 @@ func (ws *waitQueues) attemptFailed(
 	if spent && !own {
 		w.claim = w.lock.newClaim(a)
 	}
-	final = !attemptFailure(err).Retry || time.Since(w.failingSince) > w.lock.cfg.lease
-	if final {
+	final = !attemptFailure(err).Retry || outlasted
+	if final && !attempt.beside {
+		q.gaveUp = outlasted && replicas == nil
 		q.headStopped(attempt)
 	}
 	ws.mu.Unlock()

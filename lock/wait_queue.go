@@ -5,12 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitset"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
 // waitQueue is the queue of this client's waiters for one lock, or of one waiter for a FairMutex. It exists while it
-// has a waiter. Only its head asks Redis, on behalf of all. Its states are those of the head:
+// has a waiter. Only its head asks Redis, on behalf of all. If a lock that several may hold has shares left, others ask
+// beside the head (askTogether), which changes neither its state nor due. The states are those of the head:
 //
 //	              due: a wake-up or the timer
 //	headSleeps ─────────────────────────────────▶ headAsks
@@ -40,7 +42,7 @@ import (
 //	... perhaps a lost grant   wakePoll, at once                   Down
 //	a failed attempt           wakePoll, after 250 to 750 ms       headFailed, timerFired
 //	a place in Redis to keep   wakePoll, every third of a lease    noteHolder, timerFired
-//	the head left or got in    wakeLocal where the next must ask   leaving, headGranted
+//	the head left or got in    wakeLocal where the next must ask   leaving, askTogether
 //	the head gave up asking    why it asked                        headStopped
 //	messages were read late    wakePoll                            replaceEntries
 //
@@ -73,6 +75,7 @@ type waitQueue struct {
 
 	seen         lastHolder
 	failingSince time.Time     // since when every attempt of its heads has failed; zero: the last one didn't
+	gaveUp       bool          // the last head gave up as errors had outlasted its lease; no head has asked since
 	failures     failureStreak // of the tries of its heads; an attempt may have several tries
 	answers      uint64        // how often answered was called
 
@@ -119,8 +122,10 @@ type lastHolder struct {
 	moving      bool   // the lock's slot is moving to another node: releases may be published where nobody listens
 }
 
-// headAttempt is one question of a head: what it asks for, why, and what was known at that time.
+// headAttempt is one question of a head, or of a waiter beside it: what it asks for, why, and what was known at that
+// time.
 type headAttempt struct {
+	beside     bool
 	claim      *claim
 	params     acquireParams
 	why        wakeup
@@ -149,25 +154,61 @@ func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	return "", false
 }
 
-func (q *waitQueue) startAsking() headAttempt {
-	w := q.head
-	attempt := headAttempt{
-		claim: w.claim, params: w.currentParams(), why: q.due, fallback: q.fallback, began: time.Now(),
+// attemptOf returns the attempt of a waiter that asks now.
+func (q *waitQueue) attemptOf(w *waiter, why wakeup) headAttempt {
+	return headAttempt{
+		claim: w.claim, params: w.currentParams(), why: why, began: time.Now(),
 		lastTicket: q.joined, subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
+}
+
+func (q *waitQueue) startAsking() headAttempt {
+	attempt := q.attemptOf(q.head, q.due)
+	attempt.fallback = q.fallback
 	if q.canRegister() {
 		attempt.params.entry = q.register()
 	}
-	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
+	q.state, q.due, q.fallback, q.gaveUp = headAsks, wakeNone, time.Time{}, false
 	return attempt
 }
 
-// headGranted notes that the head has got the lock, or its share of it, and lets it leave. If the kind grants all
-// waiters, they leave too, except those that joined after the attempt began: the answer says nothing about them.
-func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
-	ws, w := q.ws, q.head
-	q.state = headSleeps
+// maxBeside is the maximum number of waiters that ask beside the head.
+const maxBeside = 64
+
+// askTogether is called when a waiter has got its share of a lock that several may hold. It has the next waiters ask
+// for the shares that are left: the head, and beside it others of the same kind. One after the other, each would need a
+// round trip. A waiter for several permits isn't overtaken.
+func (q *waitQueue) askTogether(k *kind, left int64) {
+	if q.head == nil || left <= 0 {
+		return
+	}
+	q.dueUnless(wakeLocal)
+	q.wakeOrSetTimer()
+	if k.holding == script.HoldsMark { // any number of readers
+		left = maxBeside
+	}
+	n := min(left, maxBeside)
+	for w := q.head; w != nil && w.lock.kind == k && w.params.permits <= 1 && n > 0; w = w.next {
+		if w != q.head && !w.beside { // otherwise it asks already
+			w.beside = true
+			w.wake()
+		}
+		n--
+	}
+}
+
+// noteGranted notes that a waiter, the head as a rule, has got the lock, or its share of it, and lets it leave. If the
+// kind grants all waiters, they leave too, except those that joined after the attempt began: the answer says nothing
+// about them.
+func (q *waitQueue) noteGranted(w *waiter, attempt *headAttempt, v acquireReply) (after func()) {
+	ws := q.ws
 	q.answered()
+	if attempt.beside {
+		after = ws.leave(w)
+		q.askTogether(w.lock.kind, v.Left)
+		return after
+	}
+	q.state = headSleeps
 	q.fallback, q.grantEnd = time.Time{}, time.Time{} // the head has got the lock of that release
 	q.membership.Took(attempt.claim, v.Now, attempt.params.entry.Add != "", v.moving)
 	switch kind := w.lock.kind; {
@@ -185,9 +226,9 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 		return after
 	case kind.shared:
 		q.noteHolder(v.holder(), "")
-		if v.Left > 0 {
-			q.dueUnless(wakeLocal)
-		}
+		after = ws.leave(w)
+		q.askTogether(kind, v.Left)
+		return after
 	default:
 		q.noteHolder(HeldError{Owner: attempt.claim.owner, Remaining: w.lock.cfg.ttl()}, attempt.claim.traceparent)
 	}
@@ -198,7 +239,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.seen.moving = headSleeps, v.moving
 	q.answered()
-	if !v.Released { // otherwise its release keeps it taken
+	if !v.Released { // otherwise it isn't the owner's any more
 		q.ws.set.GiveBackAbandoned(v.Owner) // if that is a waiter of ours that has left: its message was lost
 	}
 	q.noteHolder(v.holder(), v.Traceparent)
@@ -207,7 +248,7 @@ func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 
 // answered notes that Redis has answered: the failures before are over.
 func (q *waitQueue) answered() {
-	q.failingSince, q.failures = time.Time{}, failureStreak{}
+	q.failingSince, q.failures, q.gaveUp = time.Time{}, failureStreak{}, false
 	q.answers++
 }
 
@@ -225,6 +266,15 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	if attempt.why == wakeMessage || !attempt.fallback.IsZero() { // perhaps nobody else heard of the release
 		q.fallback = q.nextAsk.at // if the head leaves before, leaving knows that the release is unheeded
 	}
+}
+
+// failedSince returns since when every attempt on a waiter's behalf has failed. Those of earlier heads count, if it
+// waited then.
+func (q *waitQueue) failedSince(w *waiter) time.Time {
+	if w.since.After(q.failingSince) {
+		return w.since
+	}
+	return q.failingSince
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may

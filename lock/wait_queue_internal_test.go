@@ -93,7 +93,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 			q.timerFired()
 		}, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
 		{"granted, and another waits", func(q *waitQueue) {
-			q.headGranted(&headAttempt{claim: q.head.claim}, acquireReply{AcquireReply: script.AcquireReply{Granted: true}})
+			q.noteGranted(q.head, &headAttempt{claim: q.head.claim}, acquireReply{AcquireReply: script.AcquireReply{Granted: true}})
 		}, headAsks, wakeNone, headSleeps, wakeNone, late},
 	} {
 		t.Run(fmt.Sprintf("%s while the head %s", tt.event, headStates[tt.from]), func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 	}
 }
 
-// Who asks after the head has left or got in: see leaving and headGranted.
+// Who asks after the head has left or got in: see leaving and noteGranted.
 func TestWaitQueue_NextWaiter(t *testing.T) {
 	t.Parallel()
 	share := acquireReply{AcquireReply: script.AcquireReply{Granted: true, Left: 1, Remaining: -1}}
@@ -154,7 +154,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 		{"a reader gets in, and there is room", readKind, 2, gets(share), wakeLocal, 1, false},
 		{"a permit is had, and none is left", semaphoreKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
 		{"a latch opens for all who had come", latchKind, 3, func(q *waitQueue) bool {
-			q.headGranted(&headAttempt{claim: q.head.claim, lastTicket: 2}, share)
+			q.noteGranted(q.head, &headAttempt{claim: q.head.claim, lastTicket: 2}, share)
 			return false
 		}, wakeLocal, 1, false},
 	} {
@@ -183,7 +183,7 @@ func leaves(due wakeup) func(q *waitQueue) bool {
 func gets(v acquireReply) func(q *waitQueue) bool {
 	return func(q *waitQueue) bool {
 		t := q.startAsking()
-		q.headGranted(&t, v)
+		q.noteGranted(q.head, &t, v)
 		return false
 	}
 }

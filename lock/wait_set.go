@@ -101,7 +101,7 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		sent:         sent, until: until,
 	}
 	q.due = wakeNone
-	after := q.headGranted(&headAttempt{claim: w.claim}, v) // of an attempt that sent nothing
+	after := q.noteGranted(w, &headAttempt{claim: w.claim}, v) // of an attempt that sent nothing
 	ws.mu.Unlock()
 	after()
 	return v, by, true

@@ -20,7 +20,7 @@
 //     is of the waiter to which the release may hand the lock over (hand_over.lua), that waiter gets it for a whole
 //     lease instead, and nothing is published.
 //  3. Take. Membership.Message gets the remote grant and wakes the head (waitQueue.wakeHead). The head takes the lock
-//     if enough of the trust time is left: waitQueues.turnOf and accept, Membership.TakeGrant, waitQueue.headGranted.
+//     if enough of the trust time is left: waitQueues.turnOf and accept, Membership.TakeGrant, waitQueue.noteGranted.
 //     Otherwise it asks Redis, which answers that the lock is its own if the trust time isn't over.
 //  4. Renew. The watchdog renews the lease within an eighth of the trust time that is left. From then on it is a lease
 //     like any other.
