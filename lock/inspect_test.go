@@ -1,13 +1,20 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -87,4 +94,41 @@ func TestQuorumInspectAndForceUnlock(t *testing.T) {
 			t.Errorf("it is held by %v", owners)
 		}
 	})
+}
+
+// A ForceUnlock whose answer is lost isn't repeated: it would take the lock from the next holder, too.
+func TestForceUnlock_LostReply(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Mutex", "FairMutex", "RWMutex"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			var lose atomic.Bool
+			var next *lock.Lease
+			of := func(c *lock.Client) interface {
+				lock.Locker
+				ForceUnlock(context.Context) (bool, error)
+			} {
+				switch kind {
+				case "FairMutex":
+					return c.FairMutex("job")
+				case "RWMutex":
+					return c.RWMutex("job")
+				}
+				return c.Mutex("job")
+			}
+			holder := open(t, srv.Client(t))
+			c := openTapped(t, srv, fakeredis.Tap{Down: func(cmd redis.Cmder) error {
+				if isEval(cmd) && cmd.Err() == nil && lose.Swap(false) {
+					next = try(t, of(holder))
+					return io.EOF
+				}
+				return nil
+			}})
+			_ = try(t, of(holder))
+			lose.Store(true)
+			_, err := of(c).ForceUnlock(t.Context())
+			mustMatch(t, err, lock.ErrUnavailable)
+			free(t, next)
+		})
+	}
 }

@@ -79,6 +79,9 @@ func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().i
 // called, if its client's subscription works. That subscription is made with the client's first grant. Otherwise the
 // holder learns of the loss at its next renewal. A holder whose lease isn't renewed (WithFixedLease) learns of it when
 // it releases, or when the lease runs out. Only tokens stop what it does until then.
+//
+// If Redis's answer is lost, ForceUnlock fails with ErrUnavailable, though it may have freed the lock. It isn't
+// repeated, because it might take the lock from the next holder, too.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.base().forceUnlock(ctx, callerOf())
 }

@@ -283,10 +283,12 @@ func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply
 	return script.ParseInspect(reply)
 }
 
-// simple runs a script that is safe to repeat, in up to maxTries calls.
+// simple runs a script in up to maxTries calls. A ForceUnlock isn't repeated if it may have been done: it would take
+// the lock from the next holder, too.
 func (o *operations) simple(
 	ctx context.Context, op telemetry.Operation, args func(*script.Request),
 ) (reply any, err error) {
+	var unclear error
 	err = retry(ctx, maxTries, time.Time{}, func() error {
 		c := o.dispatcher.NewCall(telemetry.PurposeOther)
 		args(&c.Request)
@@ -295,7 +297,11 @@ func (o *operations) simple(
 			o.rec.Error(ctx, op, redisfail.Classify(err).Kind)
 		}
 		reply = r.Value
+		if op == telemetry.OpForceUnlock && r.MayHaveRun {
+			unclear = cutOff(ctx, err)
+			return nil
+		}
 		return err
 	})
-	return reply, err
+	return reply, cmp.Or(err, unclear)
 }
