@@ -142,10 +142,15 @@ func (s *trials) try(of *redis.Client, args []any) {
 			args[i] = slices.Clone(b) // of a batch, which is used again
 		}
 	}
+	// If an acquire is refused that runs for the second time for its owner, it also takes away what the first has taken.
+	// That happens when a client is too slow to trust a message of a grant, and asks.
+	again := strings.HasSuffix(name, "acquire") && slices.ContainsFunc(args[4:], func(arg any) bool {
+		return of.HExists(ctx, fmt.Sprint(args[3]), fmt.Sprint(arg)).Val()
+	})
 	cleansUp := name == "fair_acquire" && of.ZScore(ctx, "redisson_lock_timeout:{app:a}", somebodyElse).Val() == 1
 	go func() {
 		defer s.running.Done()
-		if !cleansUp { // the dead leave the queue, whoever asks
+		if !cleansUp && !again { // the dead leave the queue, whoever asks
 			s.run(ctx, name, args, world, channels)
 		}
 	}()
