@@ -67,6 +67,7 @@ func mutexCalls(u *aclUser) {
 	u.until("the control channel", func() bool { return len(admin.PubSubChannels(u.ctx, "lockdog:control:"+u.name+":*").Val()) == 1 })
 	u.must("ForceUnlock", second(other.Mutex(forced).ForceUnlock(u.ctx)))
 	u.until("our loss", func() bool { return l.Err() != nil })
+	u.free(u.take(c.Mutex(u.name+":kept", lock.WithMinHold(time.Hour))))
 	u.manyAtOnce(c)
 }
 
@@ -260,6 +261,7 @@ func fairCalls(u *aclUser) {
 	until(last, 1)
 	u.take(m)
 	u.must("ForceUnlock", second(m.ForceUnlock(u.ctx)))
+	u.free(u.take(c.FairMutex(u.name+":kept", lock.WithMinHold(time.Hour))))
 	u.must("Redis", u.refused("zrange", "persist"))
 }
 

@@ -82,12 +82,3 @@ func (cl *claim) GiveBack() { cl.cleanUp() }
 
 // mayBeGranted reports whether a release may grant the lock to the claim: whether its wait entry has an owner.
 func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.WaitEntry()) }
-
-// keptClaim is the claim of a lock that was released, and stays taken until a time (WithMinHold); zero: it doesn't.
-type keptClaim struct {
-	*claim
-	until time.Time
-}
-
-// GiveBack implements waitset.Claim.
-func (k keptClaim) GiveBack() { k.cleanUpKeeping(k.until) }

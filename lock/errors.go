@@ -102,6 +102,9 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("lockdog: %q %s", e.Name, e.refusal)
 	case e.Owner == "":
 		return fmt.Sprintf("lockdog: lock %q is held", e.Name)
+	case e.released && e.Remaining >= 0:
+		return fmt.Sprintf("lockdog: lock %q is held for another %v after its release by %s (WithMinHold)",
+			e.Name, e.Remaining, by)
 	case e.Remaining < 0:
 		return fmt.Sprintf("lockdog: lock %q is held by %s, without an expiry", e.Name, by)
 	default:

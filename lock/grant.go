@@ -245,13 +245,15 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 	if reply.OthersWait || reply.GrantedRemotely {
 		g.noteOthersWait()
 	}
-	var keepUntil time.Time
-	if !reply.Outcome.NotOurs() {
-		keepUntil = g.keepUntil()
+	keepUntil := g.keepUntil()
+	if err == nil || !isAhead(keepUntil) { // otherwise a claim that is given back may end the lock too early
+		g.client().waits.abandonEntry(g.claim)
 	}
-	g.client().waits.abandonEntry(keptClaim{g.claim, keepUntil})
-	if mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); mayTakeItAgain || err != nil { // by a delayed acquire
+	switch mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); { // by a delayed acquire
+	case err != nil:
 		g.claim.cleanUpKeeping(keepUntil)
+	case mayTakeItAgain:
+		g.claim.cleanUp()
 	}
 	switch {
 	case err != nil:

@@ -28,6 +28,7 @@ type Holder struct {
 	TraceID   string        // of the trace in which the holder took it, "" if unknown
 	Mode      string        // of an RWMutex: "write", or "read"
 	Readers   int           // of an RWMutex: how many hold it for reading, also while the writer holds it
+	Released  bool          // it was released, and WithMinHold keeps it taken for Remaining
 }
 
 // inspect implements Inspect.
@@ -36,7 +37,7 @@ func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 		r, err := lk.c.ops.inspect(ctx, lk)
 		h = Holder{
 			r.Held, r.Owner, script.ClientIDOf(r.Owner), r.Count, r.Remaining, r.Token,
-			traceID(r.Traceparent), r.Mode, r.Readers,
+			traceID(r.Traceparent), r.Mode, r.Readers, r.Released,
 		}
 		return err
 	})

@@ -1,8 +1,10 @@
 package lock_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,7 +87,16 @@ func TestMinHold(t *testing.T) {
 				mustMatch(t, l.Err(), lock.ErrReleased)
 				mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
 				_, err := there.TryLock(t.Context())
-				mustMatch(t, err, lock.ErrHeld)
+				if !errors.Is(err, lock.ErrHeld) || !strings.Contains(err.Error(), "after its release by") {
+					t.Errorf("TryLock after the release: %v", err)
+				}
+				if m, ok := there.(*lock.Mutex); ok {
+					h, err := m.Inspect(t.Context())
+					must(t, "Inspect", err)
+					if !h.Released || h.Owner != l.Owner() || h.Token != l.Token() || h.ClientID == "" {
+						t.Errorf("Inspect after the release of %q, token %d: %+v", l.Owner(), l.Token(), h)
+					}
+				}
 				all.Wait()
 				for i, at := range gotAt {
 					if after := at.Sub(granted); after < tt.minHold-50*time.Millisecond || after > tt.minHold+patience/2 {
@@ -176,7 +187,7 @@ func TestMinHold_DelayedAcquire(t *testing.T) {
 	}
 }
 
-// A release that keeps the lock taken leaves its owner there. So a lock that a second try doesn't find was lost.
+// A release that keeps the lock taken leaves a sign of it. So a lock that a second try doesn't find was lost.
 func TestMinHold_LostBetweenTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -230,4 +241,85 @@ func TestMinHold_Over(t *testing.T) {
 		free(t, try(t, l.RWMutex("rw", lock.WithFixedLease(10*time.Second))))
 		free(t, try(t, l.RWMutex("rw", lock.WithMaxHold(30*time.Second))))
 	})
+}
+
+// A try of a release that reaches Redis late, just before the next try, doesn't keep the lock for longer.
+func TestMinHold_DelayedRelease(t *testing.T) {
+	t.Parallel()
+	const minHold, lateBy = 10 * time.Second, 2 * time.Second
+	for _, kind := range []string{"Mutex", "FairMutex"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			var first []any
+			var on, late atomic.Bool
+			c := openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+				switch {
+				case !isEval(cmd) || !on.Load():
+				case first == nil:
+					first = cmd.Args()
+					time.Sleep(lateBy)
+					return io.EOF
+				case !late.Swap(true):
+					return srv.Client(t).Do(t.Context(), first...).Err()
+				}
+				return nil
+			}})
+			var m lock.Locker = c.Mutex("job", lock.WithMinHold(minHold))
+			if kind == "FairMutex" {
+				m = c.FairMutex("job", lock.WithMinHold(minHold))
+			}
+			l, until := try(t, m), time.Now().Add(minHold)
+			time.Sleep(time.Second)
+			on.Store(true)
+			free(t, l)
+			sleepUntil(until.Add(-10 * time.Millisecond))
+			_, err := m.TryLock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+			sleepUntil(until.Add(10 * time.Millisecond))
+			free(t, try(t, m))
+			if !late.Load() {
+				t.Error("there was no second try")
+			}
+		})
+	}
+}
+
+// A renewal that reaches Redis after the release doesn't change how long the lock stays taken.
+func TestMinHold_DelayedRenewal(t *testing.T) {
+	t.Parallel()
+	const lease, lateBy = 30 * time.Second, time.Second
+	for _, kind := range []string{"Mutex", "FairMutex", "Multi", "Quorum"} {
+		for _, minHold := range []time.Duration{lease/3 + 2*lateBy, 2 * lease} {
+			t.Run(fmt.Sprint(kind, " ", minHold), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var cs []*lock.Client
+					var pulses []*wireTap
+					for _, srv := range threeServers(t) {
+						renewals, pulse := throughProxy(t, srv)
+						cs = append(cs, newScope(t).open(t, srv.Client(t), lock.WithLease(lease), lock.WithRenewalClient(renewals)))
+						pulses = append(pulses, pulse)
+					}
+					m := minHolders(t, cs, lock.WithMinHold(minHold))[kind]
+					l, until := try(t, m), time.Now().Add(minHold)
+					synctest.Wait() // all nodes of a Quorum
+					for _, pulse := range pulses {
+						pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", "")))
+					}
+					time.Sleep(lease/3 + 10*time.Millisecond)
+					pulses[0].proxy.AwaitHeld(t, 1)
+					free(t, l)
+					time.Sleep(lateBy)
+					for _, pulse := range pulses {
+						pulse.set(nil)
+						pulse.proxy.Release()
+					}
+					sleepUntil(until.Add(-10 * time.Millisecond))
+					_, err := m.TryLock(t.Context())
+					mustMatch(t, err, lock.ErrHeld)
+					sleepUntil(until.Add(10 * time.Millisecond))
+					free(t, try(t, m))
+				})
+			})
+		}
+	}
 }

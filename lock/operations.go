@@ -158,7 +158,7 @@ func (o *operations) releaseWithRetry(
 	if reply.Outcome.NotOurs() && unclear != nil && time.Now().Before(deadline) && claim.update == nil &&
 		!isAhead(params.keepUntil) {
 		// The lease hadn't ended, so most likely an earlier try of this call, whose reply was lost, removed the owner.
-		// A try that keeps the lock taken doesn't remove it.
+		// A try that keeps the lock taken leaves a sign of it.
 		done := script.ReleaseReply{Outcome: script.Done}
 		return releaseReply{ReleaseReply: done, unconfirmed: true, sent: reply.sent}, nil
 	}
@@ -178,7 +178,7 @@ type releaseParams struct {
 	passOn    script.PassOn
 	entry     script.EntryChange
 	next      *handOver // the waiter of this client that may get the lock by the first try; nil: none
-	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero or past: it is freed at once
+	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero: it is freed at once
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
@@ -215,7 +215,7 @@ func (o *operations) sendRelease(
 	switch next := params.next; {
 	case claim.update != nil:
 		releaser, args.Amount = claim.update.script, claim.update.amount
-	case isAhead(params.keepUntil):
+	case !params.keepUntil.IsZero():
 		releaser, args.Keep = kind.retain,
 			max(time.Until(params.keepUntil), 0).Truncate(time.Millisecond)+time.Millisecond
 	case next != nil:

@@ -253,7 +253,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 				held, trace = t.m.locks[i].heldError(v.holder()), v.Traceparent
 			}
 			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
-				held.Remaining = v.Remaining
+				held.Remaining, held.released = v.Remaining, v.Released
 			}
 		}
 	}

@@ -107,10 +107,10 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 	return v, by, true
 }
 
-// abandonEntry is called when the release of a grant is over, whatever its outcome. If the wait set may still have the
-// claim's entry, such as at another node because the slot was moving at the time of the grant, a release may grant the
-// claim the lock once more: the client then gives the lock back.
-func (ws *waitQueues) abandonEntry(cl keptClaim) {
+// abandonEntry is called when the release of a grant is over. If the wait set may still have the claim's entry, such as
+// at another node because the slot was moving at the time of the grant, a release may grant the claim the lock once
+// more: the client then gives the lock back.
+func (ws *waitQueues) abandonEntry(cl *claim) {
 	if !cl.mayBeGranted() {
 		return
 	}

@@ -649,7 +649,8 @@ func TestRunMinHold(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	lockdog(t, server.Addr(), nil, "run", "job", "--min-hold", "1h", "--", "echo", "ran").want(t, 0, "ran", "")
-	lockdog(t, server.Addr(), nil, "run", "job", "--min-hold", "1h", "--held-code", "0", "--", "echo", "again").want(t, 0, "", "held")
+	lockdog(t, server.Addr(), nil, "run", "job", "--min-hold", "1h", "--held-code", "0", "--", "echo", "again").want(t, 0, "", "held for another")
+	lockdog(t, server.Addr(), nil, "who", "job").want(t, 0, "stays taken for another", "")
 }
 
 // A failover that loses nothing doesn't end the command, and gives the lock to nobody else.

@@ -91,7 +91,7 @@ func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, y
 			return l, &exitError{code: exitNo, err: fmt.Errorf(
 				"%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
 		case l.Held == 0, yes, slices.EqualFunc(shown, l.Holders, func(a, b fleet.Holder) bool {
-			return a.Owner == b.Owner && a.Token == b.Token
+			return a.Owner == b.Owner && a.Token == b.Token && a.Released == b.Released
 		}):
 			return l, nil
 		case shown != nil:

@@ -35,6 +35,7 @@ type holderView struct {
 	TraceID     string    `json:"trace_id,omitempty"`
 	TraceURL    string    `json:"trace_url,omitempty"`
 	RemainingMS *int64    `json:"remaining_ms,omitempty"`
+	Released    bool      `json:"released,omitempty"`
 }
 
 type waiterView struct {
@@ -59,6 +60,7 @@ func (t traceURL) view(l fleet.Lock) lockView {
 		v.Holders = append(v.Holders, holderView{
 			Owner: h.Owner, ClientID: h.ClientID, Redisson: h.Redisson, Count: h.Count, Mode: h.Mode, Token: h.Token,
 			Since: h.Since.UTC(), TraceID: h.TraceID, TraceURL: t.of(h.TraceID), RemainingMS: millis(h.Remaining),
+			Released: h.Released,
 		})
 	}
 	for _, w := range l.Waiters {

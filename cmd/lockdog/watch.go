@@ -37,7 +37,7 @@ It reads all keys of all primaries each time, a thousand at a time with pauses, 
   - A change is seen at the next reading. What begins and ends between two readings isn't seen. Several changes between two readings are one.
   - A lock that is free isn't found, even if somebody waits for it.
   - "lease_over" is a conclusion: the lease was in its second half, its end came, and the lock was gone or another's. A release just before that end
-    looks the same, and so does the end of what WithMinHold adds.
+    looks the same.
   - Of semaphores Redis doesn't know the holders.
   - The waiting time that a group causes is that of the waiters that Redis knows, as ls says, from reading to reading. A name's group is what is
     before its first colon.

@@ -87,7 +87,11 @@ func lockText(l fleet.Lock, traces traceURL) string {
 		if !h.Since.IsZero() {
 			row("  since", h.Since.Format(time.RFC3339)+", for "+text.Age(h.Since, time.Now()))
 		}
-		row("  lease left", text.Left(h.Remaining))
+		if h.Released && h.Remaining >= 0 {
+			row("  released", "it stays taken for another "+text.Span(h.Remaining)+" (WithMinHold)")
+		} else {
+			row("  lease left", text.Left(h.Remaining))
+		}
 		if h.Token != 0 {
 			row("  token", fmt.Sprint(h.Token))
 		}

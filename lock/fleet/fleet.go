@@ -61,6 +61,7 @@ type Holder struct {
 	TraceID   string        // of the acquire
 	SpanID    string        // of the acquire
 	Remaining time.Duration // of its lease; negative: it has no end
+	Released  bool          // it has released the lock, which lock.WithMinHold keeps taken for Remaining
 }
 
 // Waiter waits for a lock.

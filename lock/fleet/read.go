@@ -227,25 +227,27 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 	// strange is an owner that IsOwner rejects, which is valid only beside MetaField. noted: that field is there.
 	strange, noted := "", false
 	for i := 0; i+1 < len(fields); i += 2 {
-		owner, text := fields[i], fields[i+1]
+		field, text := fields[i], fields[i+1]
 		switch {
-		case owner == modeField && isMode(text):
+		case field == modeField && isMode(text):
 			one.Kind = RW
 			continue
-		case owner == script.MetaField:
+		case field == script.MetaField:
 			meta, noted = text, true
 			continue
-		case !script.IsCount(text) || owner == modeField:
-			one.alien(fmt.Sprintf("its field %.64q is no owner", owner))
+		case !script.IsCount(text) || field == modeField:
+			one.alien(fmt.Sprintf("its field %.64q is no owner", field))
 			return nil, ""
 		}
-		if !script.IsOwner(owner) {
-			strange = owner
+		if !script.IsOwner(field) {
+			strange = field
 		}
+		owner, released := script.CutReleased(field)
 		count, _ := strconv.Atoi(text)
 		client := script.ClientIDOf(owner)
 		holders = append(holders, Holder{
-			Owner: owner, ClientID: client, Redisson: client == "" && strange != owner, Count: count, Remaining: left,
+			Owner: owner, ClientID: client, Redisson: client == "" && strange != field, Count: count, Remaining: left,
+			Released: released,
 		})
 	}
 	switch {

@@ -42,7 +42,8 @@ func (s *Server) holder(name string) string {
 	fields, _ := s.fake.HKeys(name)
 	for _, f := range fields {
 		if f != script.MetaField && f != "mode" {
-			return f
+			owner, _ := script.CutReleased(f)
+			return owner
 		}
 	}
 	return ""

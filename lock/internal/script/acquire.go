@@ -141,9 +141,9 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		if !ok1 || !ok2 {
 			return AcquireReply{}, unreadable(reply)
 		}
-		r.Owner, r.Remaining = owner, Millis(nums[2])
+		r.Remaining = Millis(nums[2])
+		r.Owner, r.Released = CutReleased(owner)
 		_, r.Traceparent = ParseMeta(meta)
-		r.Released = strings.HasPrefix(strings.TrimLeft(meta, waitMarks), releasedMark)
 		return r, nil
 	case acquireLate:
 		r.Late = true
@@ -155,11 +155,8 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 // MetaField is the field of a lock's hash with its holder's token and traceparent. Redisson's scripts ignore it.
 const MetaField = "@lockdog"
 
-// Marks that may precede the token in MetaField: see acquire.lua.
-const (
-	waitMarks    = "+~" // a release has to look for waiters
-	releasedMark = "!"
-)
+// waitMarks are the marks that may precede the token in MetaField: see acquire.lua.
+const waitMarks = "+~"
 
 // ParseMarks reports whether a release has to look for waiters in the wait set, and in the queue of a FairMutex. s is
 // the value of MetaField.
@@ -170,7 +167,7 @@ func ParseMarks(s string) (waiting, queued bool) {
 // ParseMeta parses the value of MetaField. Anybody may have written it: the token is 0 if it doesn't parse, and the
 // traceparent may be any text.
 func ParseMeta(s string) (token int64, traceparent string) {
-	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, waitMarks+releasedMark), " ")
+	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, waitMarks), " ")
 	token, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || token < 0 {
 		token = 0

@@ -57,7 +57,8 @@ func ParseForce(reply any) (ForceReply, error) {
 	}
 	r := ForceReply{Held: true, Refused: refused(list, 1)}
 	for _, owner := range list[2:] {
-		r.Owners = append(r.Owners, fmt.Sprint(owner))
+		name, _ := CutReleased(fmt.Sprint(owner))
+		r.Owners = append(r.Owners, name)
 	}
 	return r, nil
 }

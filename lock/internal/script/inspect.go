@@ -34,6 +34,7 @@ func (s *Inspector) Args(r *Request, l Lock) {
 type InspectReply struct {
 	Held        bool
 	Owner       string
+	Released    bool          // as in AcquireReply
 	Count       int           // how many times the owner has entered
 	Remaining   time.Duration // negative: the lease has no end
 	Token       int64
@@ -67,7 +68,8 @@ func ParseInspect(reply any) (InspectReply, error) {
 		case r.Owner != "" && field == "readers":
 			r.Readers, _ = strconv.Atoi(value)
 		case r.Owner == "":
-			r.Held, r.Owner = true, field
+			r.Held = true
+			r.Owner, r.Released = CutReleased(field)
 			r.Count, _ = strconv.Atoi(value)
 		}
 	}

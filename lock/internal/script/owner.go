@@ -33,6 +33,12 @@ func ClientIDOf(owner string) string {
 	return id
 }
 
+// CutReleased returns the owner in a field of a lock's hash, and whether it has released the lock, which stays taken
+// for a while: see retain.lua.
+func CutReleased(field string) (owner string, released bool) {
+	return strings.CutSuffix(field, ":released")
+}
+
 // transactionDigits is how many hex digits a transaction of Redisson adds to an owner.
 const transactionDigits = 32
 

@@ -9,8 +9,7 @@
 -- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
 --
 -- Safe to run late and more than once: it changes nothing unless the owner has the lock, and it lowers no counter below
--- 2^53. A node that joins late may have given its lock a larger token, which is replaced. The mark '!' of retain.lua is
--- dropped.
+-- 2^53. A node that joins late may have given its lock a larger token, which is replaced.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua

@@ -34,8 +34,9 @@ var (
 	}
 	Retain     = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
 	FairRetain = &Releaser{
-		Script: load("retain", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"),
-		keys:   fairKeys, channel: Channel, more: keep,
+		Script: build("fair_retain",
+			read("clock", "after", "tell", "owner", "fair_queue", "fair_expiry"), read("retain")),
+		keys: fairKeys, channel: Channel, more: keep,
 	}
 	FairRelease = &Releaser{
 		Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"),

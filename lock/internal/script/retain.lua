@@ -1,5 +1,6 @@
--- Ends a lease whose lock stays taken for a while. The lock gets an expiry and the mark '!', and waiters are notified:
--- they ask again and learn both. The next in the queue of a FairMutex has its own channel, and is notified there.
+-- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and the owner is replaced by
+-- '<owner>:released': a delayed renewal or acquire doesn't find the owner any more. Waiters are notified: they ask again
+-- and learn both. The next in the queue of a FairMutex has its own channel, and is notified there.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua
@@ -8,7 +9,7 @@
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 -- ARGV[4]  how long the lock stays taken, ms
 --
--- Returns  1              done and published
+-- Returns  1              done and published, by this call or an earlier one
 --          {1, 0, text}   done, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 
@@ -29,7 +30,8 @@ local function wake()
   return refused or unheard or unheardByAll
 end
 
-local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+local released = ARGV[1] .. ':released'
+local found = redis.call('hmget', KEYS[1], ARGV[1], released)
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   if KEYS[3] then -- a delayed acquire of the owner may have taken a place
@@ -38,15 +40,27 @@ if not found[1] then
       restore(queue)
     end)
   end
+  if found[2] then
+    -- If an earlier try was delayed, what it was told is too long by now.
+    if redis.call('pttl', KEYS[1]) > tonumber(ARGV[4]) then
+      redis.call('pexpire', KEYS[1], ARGV[4])
+      wake()
+    end
+    return 1
+  end
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then
     wake()
   end
   return {0, 0, taken}
 end
-redis.call('pexpire', KEYS[1], ARGV[4])
-if found[2] then
-  redis.pcall('hset', KEYS[1], '@lockdog', (string.gsub(found[2], '^%+?~?', '%0!')))
+redis.call('hdel', KEYS[1], released) -- changes nothing, but fails before any change if an ACL forbids HDEL
+redis.call('hset', KEYS[1], released, found[1])
+local set = redis.pcall('pexpire', KEYS[1], ARGV[4])
+if type(set) == 'table' then
+  redis.call('hdel', KEYS[1], released)
+  return set
 end
+redis.call('hdel', KEYS[1], ARGV[1]) -- last: see transfer.lua
 local refused = wake()
 return refused and {1, 0, refused} or 1

@@ -118,7 +118,7 @@ func HoldersArgs(r *Request, lock string, most int) {
 }
 
 // ParseHolders returns the owners in the lock's hash, none if there are more than HoldersArgs allowed, and the mode of
-// a read-write lock, "" for any other lock.
+// a read-write lock, "" for any other lock. An owner that has released the lock is returned as retain.lua writes it.
 func ParseHolders(reply any) (mode string, owners []string, err error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {

@@ -114,8 +114,7 @@ type Claim interface {
 	// none.
 	WaitEntry() string
 	SetWaitEntry(entry string)
-	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter. A lock that is to stay
-	// taken for a while (WithMinHold) is released after that.
+	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter.
 	GiveBack()
 }
 

@@ -30,11 +30,8 @@ type Seen struct {
 	LongestWait time.Time
 	WaitsLonger bool
 
-	began   time.Time     // start of the look that read it
-	longest time.Duration // maximum remaining time of this grant's lease in any look
-	// shortened is set if this grant's lease ends sooner than a previous look found, as after a release with
-	// WithMinHold.
-	shortened bool
+	began     time.Time            // start of the look that read it
+	longest   time.Duration        // maximum remaining time of this grant's lease in any look
 	firstSeen map[string]time.Time // by owner, for waiters in a queue
 }
 
@@ -42,8 +39,7 @@ type Seen struct {
 type What string
 
 // The events. LeaseOver is inferred: the previous look found the lease in its second half, which a renewed lease
-// doesn't reach, and the lease ended before the next look. A release in between can't be told apart from this, nor can
-// the end of the time that WithMinHold adds.
+// doesn't reach, and the lease ended before the next look. A release in between can't be told apart from this.
 const (
 	Held      What = "held"       // found held, and no earlier look was complete: it may have been acquired long ago
 	Acquired  What = "acquired"   // it was free before
@@ -190,15 +186,14 @@ func vanished(was Seen, look Look) []Event {
 func ended(was, is Seen, began, at time.Time) Event {
 	e := Event{What: Gone, At: at, After: was.At, Was: was, Is: is}
 	remaining := left(&was)
-	if remaining < 0 {
+	if remaining < 0 || len(was.Holders) == 1 && was.Holders[0].Released {
 		return e
 	}
 	// Redis computed the remaining time at some moment between was.began, the start of that look, and was.At. So the
 	// lease ends between these two:
 	earliest, latest := was.began.Add(remaining), was.At.Add(remaining)
 	switch {
-	case grant(&was) != holding{} && !was.Unseen && !was.shortened &&
-		!latest.After(began) && remaining <= was.longest/2:
+	case grant(&was) != holding{} && !was.Unseen && !latest.After(began) && remaining <= was.longest/2:
 		e.What = LeaseOver
 	case !earliest.After(at.Add(slack)):
 		e.MayHaveExpired = true
@@ -223,8 +218,6 @@ func (s *Seen) follow(was *Seen) {
 	s.longest = left(s)
 	if was.Held == s.Held && grant(was) == grant(s) {
 		s.longest = max(s.longest, was.longest)
-		s.shortened = was.shortened || left(was) >= 0 && left(s) >= 0 &&
-			s.At.Add(left(s)).Add(slack).Before(was.began.Add(left(was)))
 	}
 	for _, w := range s.Waiters {
 		since, longer := w.Since, false

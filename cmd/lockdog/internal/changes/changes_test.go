@@ -28,6 +28,12 @@ func mutex(name, owner string, token int64, left float64) fleet.Lock {
 	}
 }
 
+func keptAfterRelease(name, owner string, token int64, left float64) fleet.Lock {
+	l := mutex(name, owner, token, left)
+	l.Holders[0].Released = true
+	return l
+}
+
 func awaited(l fleet.Lock, waiters ...fleet.Waiter) fleet.Lock {
 	l.Waiters, l.Waiting = waiters, len(waiters)
 	return l
@@ -150,8 +156,8 @@ func TestTracker_Add(t *testing.T) {
 		"the lease of another grant was longer": {
 			[]Look{look(0, mutex("a", "x", 1, 30)), look(1, mutex("a", "y", 2, 0.9)), look(2)}, []string{"a gone?"},
 		},
-		"cut short by a release with WithMinHold": {
-			[]Look{look(0, mutex("a", "x", 1, 30)), look(1, mutex("a", "x", 1, 5)), look(5.5, mutex("a", "x", 1, 0.5)), look(7)}, []string{"a gone?"},
+		"released, and taken until the end of WithMinHold": {
+			[]Look{look(0, mutex("a", "x", 1, 30)), look(1, keptAfterRelease("a", "x", 1, 5)), look(5.5, keptAfterRelease("a", "x", 1, 0.5)), look(7)}, []string{"a gone"},
 		},
 		"not seen for a while": {
 			[]Look{look(0, mutex("a", "x", 1, 10)), look(6, mutex("a", "x", 1, 4)), incomplete(look(7)), look(60)}, []string{"a gone?"},
