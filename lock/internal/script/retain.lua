@@ -1,6 +1,6 @@
 -- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and the owner is replaced by
--- '<owner>:released': a delayed renewal or acquire doesn't find the owner any more. Waiters are notified: they ask again
--- and learn both. The next in the queue of a FairMutex has its own channel, and is notified there.
+-- '<owner>:released', so that a delayed renewal or acquire doesn't find it. Waiters are notified: they ask again and
+-- learn for how long the lock stays taken. The next in the queue of a FairMutex is notified on its own channel.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua
