@@ -26,7 +26,7 @@ import (
 // open opens, and checks that the client can be used.
 func open(t *testing.T, mode string, args ...string) *connect.Server {
 	t.Helper()
-	s, err := flags(t, args...).Open(t.Context())
+	s, err := patient(t, args).Open(t.Context())
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}
@@ -45,9 +45,15 @@ func open(t *testing.T, mode string, args ...string) *connect.Server {
 }
 
 // refuses wants an error that matches one, has texts, and no secret.
+// patient returns flags with a --timeout, unless args has one, that a busy machine doesn't reach: to read the system's roots may take seconds.
+func patient(t *testing.T, args []string) *connect.Flags {
+	t.Helper()
+	return flags(t, append([]string{"--timeout", "1m"}, args...)...)
+}
+
 func refuses(t *testing.T, is error, wants []string, args ...string) {
 	t.Helper()
-	s, err := flags(t, args...).Open(t.Context())
+	s, err := patient(t, args).Open(t.Context())
 	if s != nil {
 		_ = s.Close()
 	}
