@@ -33,9 +33,9 @@
 //     check tokens.
 //   - A server clock that steps forward ends leases early. A machine that was suspended may trust an ended lease.
 //   - A Redis that evicts or loses keys frees locks. Use maxmemory-policy noeviction.
-//   - Only a [FairMutex] is fair across processes. The waiters of one client are served in the order of their calls;
-//     readers, and waiters for one permit, that ask at the same time in any order. TryLock of the other kinds may
-//     overtake waiters.
+//   - Only a [FairMutex] is fair across processes. The waiters of one client are served in the order of their calls,
+//     but readers, and waiters for one permit, may ask together and then get in in any order. TryLock of the other
+//     kinds may overtake waiters.
 //
 // # Lifetime
 //

@@ -275,11 +275,12 @@ func (w *quorumWaiter) failing() time.Duration {
 	return min(time.Since(since), time.Since(w.tracked[0].since))
 }
 
-// giveUp notes that the waiter, the head, gives up because its questions have failed for a lease.
+// giveUp notes that the waiter, the head, gives up because its questions have failed for a lease. If a message or a
+// subscription has come since its last question, the next head asks all the same.
 func (w *quorumWaiter) giveUp() {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()
-	w.queue.gaveUp = true
+	w.queue.gaveUp = !slices.ContainsFunc(w.queue.nodes, func(e *quorumListener) bool { return e.due != wakeNone })
 }
 
 // mustGiveUp reports whether the waiter, now the head, needn't ask: the head before gave up, and all questions have

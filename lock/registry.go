@@ -190,7 +190,7 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	info.TraceID = traceID(w.claim.traceparent)
 	failures := w.ownFailures
 	if w.q != nil {
-		failures = w.q.failures // the head asks for all
+		failures = w.q.failures // the head asks for all, as a rule
 	}
 	failures.describe(&info)
 	return info

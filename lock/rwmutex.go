@@ -36,9 +36,9 @@ var (
 // all waiters. If a reader gets the lock first, all readers that were waiting when the writer left enter, too, also
 // past waiting writers of other clients. So neither side starves the other. Redis and the network decide the order of
 // writers, and whether the next is a writer or the readers. Within a client all wait in one queue, in the order of
-// their calls, also a reader behind a writer. TryLock and TryRLock may overtake that queue, but TryRLock doesn't get
-// past a writer whose wait Redis knows. Redis knows a wait once the writer is the first in its client's queue and has
-// asked from there.
+// their calls, also a reader behind a writer; readers next to each other may enter in any order. TryLock and TryRLock
+// may overtake that queue, but TryRLock doesn't get past a writer whose wait Redis knows. Redis knows a wait once the
+// writer is the first in its client's queue and has asked from there.
 //
 // Redisson's readers don't follow these rules: they enter whenever another reader is in. If they overlap all the time,
 // they starve writers, Go's as well as Java's. And when Redisson's writer becomes a reader, it publishes nothing:
@@ -127,7 +127,7 @@ func (m *RWMutex) RLocker() Locker { return readers{m} }
 func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().inspect(ctx) }
 
 // ForceUnlock takes the lock away from the writer and from all readers, and wakes the waiters. It reports whether the
-// lock was held. Holders in lockdog clients learn of it as Mutex.ForceUnlock says.
+// lock was held. Otherwise it is like Mutex.ForceUnlock.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.writer().forceUnlock(ctx, callerOf())
 }

@@ -96,8 +96,8 @@ func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base
 
 // Lock takes a permit. It waits for one until ctx ends or WithWait is over. A released permit wakes the first waiter of
 // each client, and so does the end of the next lease that runs out. Within a client, waiters get permits in the order
-// of their calls. If the semaphore has no permits (Redis lost it, or nobody gave it any), Lock waits until it gets
-// some, and logs that once.
+// of their calls, but those that ask at the same time in any order. If the semaphore has no permits (Redis lost it, or
+// nobody gave it any), Lock waits until it gets some, and logs that once.
 //
 // The lease follows ctx, as a Mutex's does. The errors of a wait are those of Mutex.Lock, others those of TryLock.
 func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, true) }

@@ -68,8 +68,9 @@ func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 // the permits if ctx ends later.
 //
 // A wait costs Redis little: permits that are given back wake the first waiter of each client. Within a client, waiters
-// get permits in the order of their calls, so that a waiter for many isn't overtaken by waiters for few. Between
-// clients there is no order, and it may be overtaken. TryAcquire may overtake waiters.
+// get permits in the order of their calls, so that a waiter for many isn't overtaken by waiters for few. Waiters for
+// one permit that ask at the same time get in in any order. Between clients there is no order, and a waiter for many
+// may be overtaken. TryAcquire may overtake waiters.
 //
 // The errors of a wait are those of Mutex.Lock, other errors those of TryAcquire.
 func (s *UnleasedSemaphore) Acquire(ctx context.Context, n int) error {

@@ -27,7 +27,7 @@ type waiter struct {
 	answersSeen  uint64         // q.answers when it joined
 	beside       bool           // it may ask beside the head, or asks: see waitQueue.askTogether
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
-	ownFailures  failureStreak  // of the tries before it joined q, which has the later ones
+	ownFailures  failureStreak  // of the tries before it joined q, which has those of its heads, and beside the head
 	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
@@ -210,11 +210,12 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 // refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once per waiter.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
-	if w.beside = false; !attempt.beside {
+	w.beside = false
+	if attempt.beside {
+		w.q.answered()
+	} else {
 		w.failingSince = time.Time{}
 		w.q.headRefused(attempt, v)
-	} else {
-		w.q.answered()
 	}
 	ws.mu.Unlock()
 	if hint := w.lock.kind.emptyHint; hint != "" && v.Remaining < 0 && !w.warned {
@@ -230,8 +231,9 @@ func (ws *waitQueues) attemptFailed(
 ) (final bool) {
 	ws.mu.Lock()
 	q := w.q
+	w.beside = false
 	outlasted := false
-	if w.beside = false; !attempt.beside { // otherwise it waits in line again
+	if !attempt.beside { // otherwise it waits in line again
 		q.headFailed(attempt, err)
 		if w.failingSince.IsZero() {
 			w.failingSince = q.failedSince(w)
@@ -255,7 +257,8 @@ func (ws *waitQueues) attemptFailed(
 	}
 	final = !attemptFailure(err).Retry || outlasted
 	if final && !attempt.beside {
-		q.gaveUp = outlasted && replicas == nil
+		heard := q.due != wakeNone && q.due != wakePoll // of a release or of Redis, since the attempt began
+		q.gaveUp = outlasted && replicas == nil && !heard
 		q.headStopped(attempt)
 	}
 	ws.mu.Unlock()
@@ -300,7 +303,7 @@ func (w *waiter) stopped(cause error) error {
 	ws.mu.Lock()
 	var seen HeldError
 	var failed error
-	if q := w.q; q != nil { // its head asks for all
+	if q := w.q; q != nil { // its head asks for all, as a rule
 		seen = q.seen.HeldError
 		replicas := (*ReplicasError)(nil)
 		switch failed = q.failures.err; {

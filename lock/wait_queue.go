@@ -11,8 +11,8 @@ import (
 )
 
 // waitQueue is the queue of this client's waiters for one lock, or of one waiter for a FairMutex. It exists while it
-// has a waiter. Only its head asks Redis, on behalf of all. If a lock that several may hold has shares left, others ask
-// beside the head (askTogether), which changes neither its state nor due. The states are those of the head:
+// has a waiter. As a rule only its head asks Redis, on behalf of all. While a lock that several may hold has shares
+// left, others ask beside the head (askTogether). The states are those of the head:
 //
 //	              due: a wake-up or the timer
 //	headSleeps ─────────────────────────────────▶ headAsks
@@ -125,7 +125,7 @@ type lastHolder struct {
 // headAttempt is one question of a head, or of a waiter beside it: what it asks for, why, and what was known at that
 // time.
 type headAttempt struct {
-	beside     bool
+	beside     bool // it isn't the head's
 	claim      *claim
 	params     acquireParams
 	why        wakeup

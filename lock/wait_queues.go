@@ -12,9 +12,9 @@ import (
 )
 
 // waitQueues are the queues of this client's waiters: one for each lock, or one for each waiter of a FairMutex. They
-// are first come, first served. Only the head of a queue talks to Redis, and waiters beside it. It sleeps until it
-// learns of a release: from a message, or from a holder of this client. A timer shortly before the end of the holder's
-// lease, or after it, makes up for lost messages.
+// are first come, first served. The head of a queue asks Redis; others ask beside it only while shares are left. The
+// head sleeps until it learns of a release: from a message, or from a holder of this client. A timer shortly before the
+// end of the holder's lease, or after it, makes up for lost messages.
 type waitQueues struct {
 	c *Client
 
