@@ -79,7 +79,8 @@ type HeldError struct {
 	Owner string // the holder's owner, or a waiting writer's; "": unknown, or nobody holds the lock
 	// Remaining is the rest of the holder's lease when last seen, takeover delay included; negative: no expiry. For a
 	// semaphore it is that of the lease that ends first. If only another waiter is in the way (FairMutex, RWMutex), it
-	// is how long that waiter's place is kept.
+	// is how long that waiter's place is kept. After a release with WithMinHold it is for how long the lock stays
+	// taken.
 	Remaining time.Duration
 
 	refusal  string // replaces the text about a holder, see kind.refuses

@@ -246,11 +246,11 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 		g.noteOthersWait()
 	}
 	keepUntil := g.keepUntil()
-	if err == nil || !isAhead(keepUntil) { // otherwise a claim that is given back may end the lock too early
+	if err == nil || !isAhead(keepUntil) { // otherwise GiveBack might free the lock before keepUntil
 		g.client().waits.abandonEntry(g.claim)
 	}
 	switch mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); { // by a delayed acquire
-	case err != nil:
+	case err != nil: // also if keepUntil is over: an earlier try may have replaced the owner
 		g.claim.cleanUpKeeping(keepUntil)
 	case mayTakeItAgain:
 		g.claim.cleanUp()

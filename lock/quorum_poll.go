@@ -252,8 +252,9 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 			if held == nil {
 				held, trace = t.m.locks[i].heldError(v.holder()), v.Traceparent
 			}
+			held.released = held.released && v.Released
 			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
-				held.Remaining, held.released = v.Remaining, v.Released
+				held.Remaining = v.Remaining
 			}
 		}
 	}

@@ -20,7 +20,7 @@ const maxTries = 4 // see retry
 //	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock and for a Quorum
 //	release, one lock or several            any       the deadline of the lease
 //	change of a counter                     any       one lease from now
-//	force unlock, inspect, count, token     maxTries  zero
+//	force unlock, inspect, count, token     maxTries  zero; a force unlock ends if it may have been done
 //
 // retry returns the error of the last try. If that try got no reply in its time, which may have been short, the error
 // of the try before is added. If the end of ctx cut the last try short, retry returns the error of the try before

@@ -1,8 +1,8 @@
 -- Takes a free lock for one owner, or returns its holder. Step 1 of the protocol in lock/internal/waitset/waitset.go.
 --
 -- KEYS[1]  the lock: a hash of owner -> count, and of '@lockdog' -> '[+[~]]<token>[ <traceparent>]'. With '+' a release
---          looks for waiters in KEYS[3], with '~' also in the queue of a FairMutex (see fair_acquire.lua). An owner with
---          ':released' after it has released the lock: see retain.lua
+--          looks for waiters in KEYS[3], with '~' also in the queue of a FairMutex (see fair_acquire.lua). An owner that
+--          ends in ':released' has released the lock: see retain.lua
 -- KEYS[2]  the lock's token counter; left out while the slot moves (then the token is TIME alone)
 -- KEYS[3]  the lock's wait set: a sorted set of the entries of waiting clients -> since when, µs; left out by a client
 --          without an entry. See next.lua

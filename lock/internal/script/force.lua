@@ -10,7 +10,7 @@
 -- Returns  0                           the lock was free
 --          {1, text or nil, owner...}  it was held by these owners (ten at most); text: the error to a message
 --
--- Safe to run twice.
+-- It has no owner: a second run takes the lock from the next holder.
 local hash = redis.call('hgetall', KEYS[1])
 local alien = #hash > 0 and foreign(hash)
 if alien then

@@ -9,7 +9,7 @@
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 -- ARGV[4]  how long the lock stays taken, ms
 --
--- Returns  1              done and published, by this call or an earlier one
+-- Returns  1              done, by this call or an earlier one
 --          {1, 0, text}   done, but a step that notifies waiters was refused with that error; waiters have timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 
@@ -41,7 +41,7 @@ if not found[1] then
     end)
   end
   if found[2] then
-    -- If an earlier try was delayed, what it was told is too long by now.
+    -- An earlier try that ran late has set too long an expiry.
     if redis.call('pttl', KEYS[1]) > tonumber(ARGV[4]) then
       redis.call('pexpire', KEYS[1], ARGV[4])
       wake()
@@ -54,7 +54,8 @@ if not found[1] then
   end
   return {0, 0, taken}
 end
-redis.call('hdel', KEYS[1], released) -- changes nothing, but fails before any change if an ACL forbids HDEL
+-- Removes nothing, but fails before any change if an ACL forbids HDEL. After it, a full Redis also accepts an HSET.
+redis.call('hdel', KEYS[1], released)
 redis.call('hset', KEYS[1], released, found[1])
 local set = redis.pcall('pexpire', KEYS[1], ARGV[4])
 if type(set) == 'table' then

@@ -5,7 +5,7 @@
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner without '-<seq>' and ':write'
 -- ARGV[4]  the calling client, to be named to the holders
 --
--- Returns  as force.lua. Safe to run twice.
+-- Returns  as force.lua.
 local seen = look('', true)
 if seen.alien then
   return seen.alien
