@@ -17,8 +17,8 @@ const clusterPrimaries = 3
 
 // Cluster is a Redis Cluster of three primaries, each with the same number of replicas.
 type Cluster struct {
-	Nodes    []*Server  // the first three are the primaries at the start, in the order of their slots
-	handOver sync.Mutex // see Migration.Finish
+	Nodes     []*Server  // the first three are the primaries at the start, in the order of their slots
+	migration sync.Mutex // see Migration.MoveKeys and Finish
 }
 
 // StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with

@@ -2,6 +2,9 @@ package redistest
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,6 +29,9 @@ func (c *Cluster) Migrate(tb testing.TB, slot int, to *Server) *Migration {
 }
 
 // MoveKeys moves these keys, or without arguments all keys that the slot has now. A key that doesn't exist is no error.
+//
+// Keys of one Cluster are moved one call after the other. MIGRATE blocks its server until the target has answered:
+// three at the same time, in a circle, would wait for each other until their timeout.
 func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 	tb.Helper()
 	if len(keys) == 0 {
@@ -43,20 +49,23 @@ func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 	for _, k := range keys {
 		args = append(args, k)
 	}
+	m.cluster.migration.Lock()
+	defer m.cluster.migration.Unlock()
 	must(tb, m.from.do(args...).Err())
 }
 
 // Finish moves the remaining keys and hands the slot over.
 //
-// Slots of one Cluster are handed over one after the other. The new owner of a slot takes a new configuration epoch. If
-// the old owner, not told yet, takes a higher one for another slot, its claim to both slots wins, and the new owner
-// deletes the keys.
+// Slots of one Cluster are handed over one after the other, and only when all nodes know the latest configuration
+// epoch. The new owner of a slot takes the epoch after those that it knows. If the old owner has a higher one, of
+// another slot, a message that it sent before it was told claims the slot back, and the new owner deletes the keys.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
 	m.MoveKeys(tb)
 	id := m.to.nodeID(tb)
-	m.cluster.handOver.Lock()
-	defer m.cluster.handOver.Unlock()
+	m.cluster.migration.Lock()
+	defer m.cluster.migration.Unlock()
+	must(tb, poll(func() error { return m.cluster.sameEpoch(tb) }))
 	// The new owner comes first: otherwise nobody would own the slot for a moment. When it is told once more below, it
 	// has told the others its epoch.
 	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
@@ -65,6 +74,24 @@ func (m *Migration) Finish(tb testing.TB) {
 			must(tb, s.do("CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
 		}
 	}
+}
+
+// sameEpoch returns an error unless all nodes that run know the same latest epoch.
+func (c *Cluster) sameEpoch(tb testing.TB) error {
+	epochs := make(map[string]bool)
+	for _, s := range c.running(tb) {
+		text, err := s.do("CLUSTER", "INFO").Text()
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(text, "cluster_current_epoch:")
+		epoch, _, _ := strings.Cut(rest, "\r")
+		epochs[epoch] = true
+	}
+	if len(epochs) > 1 {
+		return fmt.Errorf("redistest: the nodes know different epochs: %v", slices.Sorted(maps.Keys(epochs)))
+	}
+	return nil
 }
 
 // MoveSlot moves a slot to another primary: with CLUSTER MIGRATESLOTS if the servers have it, as Valkey 9 does,
