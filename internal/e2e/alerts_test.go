@@ -33,6 +33,7 @@ func testAlerts(t *testing.T, s *stack, facts *report) {
 	if early := s.firing(t); len(early) > 0 {
 		t.Fatalf("alerts while all is well: %v", early)
 	}
+	reporter(t, 3*reportHold, shortLease/2, strings.TrimPrefix(s.a.url, "http://"), strings.TrimPrefix(s.b.url, "http://")) // its leases end before the reports do
 	began := time.Now()
 	s.cut(t)
 	fired := map[string]time.Duration{}

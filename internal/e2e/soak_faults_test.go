@@ -167,8 +167,14 @@ var reportAge = regexp.MustCompile(`lockdog_hold_oldest_age_seconds\{[^}]*lockdo
 // holder is a process that holds a report, for which another one waits, and will do so for some seconds.
 func (f *fleet) holder(t *testing.T) (process int) {
 	t.Helper()
-	until(t, 4*soakLease, f.job+" has a holder", func() error {
-		for i, addr := range f.addrs {
+	return reporter(t, 4*soakLease, soakLease/3, f.addrs...)
+}
+
+// reporter waits until a process has begun its reports less than age ago.
+func reporter(t *testing.T, limit, age time.Duration, addrs ...string) (process int) {
+	t.Helper()
+	until(t, limit, "a process has just begun its reports", func() error {
+		for i, addr := range addrs {
 			metrics, err := get(t, "http://"+addr+"/metrics")
 			if err != nil {
 				return err
@@ -177,12 +183,12 @@ func (f *fleet) holder(t *testing.T) (process int) {
 			if found == nil {
 				return fmt.Errorf("%s has no reports", addr)
 			}
-			if age, err := strconv.ParseFloat(string(found[1]), 64); err == nil && age > 0 && age < soakLease.Seconds()/3 {
+			if oldest, err := strconv.ParseFloat(string(found[1]), 64); err == nil && oldest > 0 && oldest < age.Seconds() {
 				process = i
 				return nil
 			}
 		}
-		return errors.New("none that has just begun")
+		return errors.New("none")
 	})
 	return process
 }
