@@ -249,10 +249,10 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 	if err == nil || !isAhead(keepUntil) { // otherwise GiveBack might free the lock before keepUntil
 		g.client().waits.abandonEntry(g.claim)
 	}
-	switch mayTakeItAgain := isAhead(g.claim.lateWriteUntil()); { // by a delayed acquire
+	switch {
 	case err != nil: // also if keepUntil is over: an earlier try may have replaced the owner
 		g.claim.cleanUpKeeping(keepUntil)
-	case mayTakeItAgain:
+	case isAhead(g.claim.lateWriteUntil()): // a delayed acquire may take it again
 		g.claim.cleanUp()
 	}
 	switch {

@@ -27,7 +27,7 @@ type waiter struct {
 	answersSeen  uint64         // q.answers when it joined
 	beside       bool           // it may ask beside the head, or asks: see waitQueue.askTogether
 	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
-	ownFailures  failureStreak  // of the tries before it joined q, which has those of its heads, and beside the head
+	ownFailures  failureStreak  // of its tries before it joined q, and beside the head; q has those of its heads
 	deadlock     *foundDeadlock // that its wait is part of, and that isn't reported yet; nil: none
 
 	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.

@@ -172,7 +172,7 @@ func (q *waitQueue) startAsking() headAttempt {
 	return attempt
 }
 
-// maxBeside is the maximum number of waiters that ask beside the head.
+// maxBeside is the maximum number of waiters for shares that ask at the same time, the head included.
 const maxBeside = 64
 
 // askTogether is called when a waiter has got its share of a lock that several may hold. It has the next waiters ask
