@@ -14,7 +14,7 @@ import (
 var (
 	// ErrHeld: the lock is held, another waiter is next, no permit is left, or the latch is closed. See HeldError.
 	ErrHeld     = errors.New("lockdog: lock is held")
-	ErrLost     = errors.New("lockdog: lease lost")              // the lock was lost before its release; see LostError
+	ErrLost     = redisfail.ErrLost                              // the lock was lost before its release; see LostError
 	ErrReleased = errors.New("lockdog: lease has been released") // Release was called before
 	ErrClosed   = redisfail.ErrClosed                            // Client.Close was called
 	ErrDeadlock = errors.New("lockdog: deadlock")                // ctx carries a lease of this lock; or DeadlockError

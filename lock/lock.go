@@ -147,11 +147,12 @@ func wrapNamed(what, name, op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas), errors.As(err, &deadlock):
+	case errors.As(err, &held), errors.As(err, &replicas), errors.As(err, &deadlock):
 		return err
-	}
-	if redisfail.IsUnavailable(err) {
+	case redisfail.IsUnavailable(err):
 		return &unavailableError{fmt.Sprintf("lockdog: %s %q: %s", what, name, op), err}
+	case errors.As(err, &lost):
+		return err
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What a service answers with 503 matches ErrUnavailable, for every operation; what it answers with 409 or 500 doesn't.
@@ -245,4 +246,49 @@ func TestErrUnavailable_NotAfterAHandOver(t *testing.T) {
 		}
 		free(t, l)
 	})
+}
+
+// A call that waits for a failing Redis says so, too, if the lease that its ctx carries is lost meanwhile, whatever the cause.
+func TestErrUnavailable_LossMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []lock.Cause{lock.CauseMissing, lock.CauseUnreachable} {
+		t.Run(string(cause), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, s := redistest.StartFake(t), newScope(t)
+				var down atomic.Bool
+				var failed atomic.Int64
+				rdb := srv.Client(t)
+				rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+					acquires := script.Acquire.IsRunBy(cmd)
+					if !down.Load() || !acquires && (cause == lock.CauseMissing || !isEval(cmd)) {
+						return nil
+					}
+					if acquires {
+						failed.Add(1)
+					}
+					return io.EOF
+				}})
+				c := s.open(t, rdb, lock.WithRenewalClient(rdb))
+				held := try(t, open(t, srv.Client(t)).Mutex("job"))
+				outer := try(t, c.Mutex("outer"))
+				waiter := begin(outer.Context(), c.Mutex("job"))
+				waiting(t, c, 1)
+				down.Store(true)
+				eventually(t, 2*lock.DefaultLease, func() bool { return failed.Load() > 0 })
+				if cause == lock.CauseMissing {
+					del(t, srv, "outer")
+				}
+				err := (<-waiter).err
+				var lost *lock.LostError
+				if !errors.As(err, &lost) || lost.Cause != cause || !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("%v, want %s and ErrUnavailable", err, cause)
+				}
+				mustBe(t, "acquires with the outcome error", s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=error"), 1.0)
+				down.Store(false)
+				free(t, held)
+				_ = outer.Release(t.Context())
+			})
+		})
+	}
 }

@@ -15,8 +15,11 @@ import (
 // IsUnavailable reports whether a call failed because Redis is unavailable: it is silent, unreachable, starting, busy,
 // full or read-only, refuses the credentials, or sent another error reply that it may stop sending by itself
 // (Failure.Retry). A pool without a free connection, a Limiter that denies calls, and ErrElsewhere count, too. The end
-// of a ctx alone doesn't.
+// of a ctx alone doesn't, nor does a loss, whatever its reason: a call's ctx may end with the lease that it carries.
 func IsUnavailable(err error) bool {
+	if loss, ok := err.(interface{ Is(error) bool }); ok && loss.Is(ErrLost) { //nolint:errorlint // this error itself
+		return false
+	}
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
 	case nil:
 		return false

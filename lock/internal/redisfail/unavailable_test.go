@@ -13,6 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// lost is an error like lock.LostError, with the reason of the loss.
+type lost struct{ error }
+
+func (lost) Is(target error) bool { return target == ErrLost }
+func (e lost) Unwrap() error      { return e.error }
+
 func TestIsUnavailable(t *testing.T) {
 	t.Parallel()
 	reading := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
@@ -58,6 +64,8 @@ func TestIsUnavailable(t *testing.T) {
 		{Denied(ErrClosed), false, ""},
 		{Denied(&PanicError{"boom"}), false, ""},
 		{Denied(io.EOF), true, ""},
+		{lost{io.EOF}, false, ""},
+		{errors.Join(fmt.Errorf("acquire: %w", lost{io.EOF}), io.EOF), true, ""},
 		{Denied(reading), true, ""},
 		{Denied(nil), false, ""},
 		{context.Canceled, false, ""},
