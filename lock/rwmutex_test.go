@@ -238,6 +238,27 @@ func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	})
 }
 
+// When the last live reader leaves, a waiting writer learns when the lease of a dead one ends.
+func TestRWWriterBehindADeadReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		reader := try(t, r.client(lock.WithLease(lock.DefaultLease)).RWMutex("job").RLocker())
+		const dead, left = "dead:0123456789abcdef-1", 22 * time.Second
+		r.must(r.rdb.HSet(r.ctx(), r.key(), dead, 1))
+		r.must(r.rdb.Set(r.ctx(), r.mark(dead), "1", left))
+		began := time.Now()
+		writer := begin(r.ctx(), r.client(lock.WithLease(lock.DefaultLease)).RWMutex("job"))
+		time.Sleep(left - time.Second) // it asks every 10 s, and has just been told of the live reader's 30 s
+		free(t, reader)
+		l := granted(t, writer)
+		if idle := time.Since(began) - left; idle < 0 || idle > time.Second {
+			t.Errorf("the lock was free for %v", idle)
+		}
+		free(t, l)
+	})
+}
+
 // Readers that wait when a writer leaves get in together, past a writer that waits; a new reader doesn't.
 func TestRWReadersGetInTogether(t *testing.T) {
 	t.Parallel()

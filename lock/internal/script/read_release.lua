@@ -4,7 +4,7 @@
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now}         released, and published if nobody else holds the lock
+-- Returns  {1, now}         released, and published if nobody else holds the lock, or a waiting writer can ask earlier
 --          {1, now, text}   released, but a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
@@ -19,11 +19,13 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   end
   return {0, now, taken}
 end
+local wasLongest -- lease, and a writer waits for its end: the reader with the next one may be dead
 local refused = after(function()
   removeDead(seen)
+  wasLongest = seen.longest and rest(KEYS[5]) > seen.left and redis.call('exists', KEYS[3]) == 1
   redis.call('del', KEYS[5])
 end)
-if not seen.longest then
+if not seen.longest or wasLongest then
   local _, unheard = tell(ARGV[3], ARGV[2], '0')
   refused = refused or unheard
 end
