@@ -199,6 +199,34 @@ func TestFairDeadWaitersLeave(t *testing.T) {
 	})
 }
 
+// If the next in the queue is dead when the lock becomes free, the first that lives learns when its place ends.
+func TestFairDeadHead(t *testing.T) {
+	t.Parallel()
+	releases := map[string][]lock.LockOption{"release": nil, "kept": {lock.WithMinHold(11500 * time.Millisecond)}}
+	for name, opts := range releases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newFairRig(t)
+				l := try(t, r.client().FairMutex("job", opts...))
+				const place = 12 * time.Second
+				r.others("dead:1", place)
+				r.others("dead:2", place/2)
+				ends := time.Now().Add(place)
+				next := r.enqueue(t.Context(), r.client().FairMutex("job"), 3)
+				time.Sleep(place - time.Second) // it asks every 10 s
+				free(t, l)
+				l = granted(t, next)
+				if idle := time.Since(ends); idle < 0 || idle > 300*time.Millisecond {
+					t.Errorf("granted %v after the place of the dead", idle)
+				}
+				free(t, l)
+				r.empty()
+			})
+		})
+	}
+}
+
 // TryLock doesn't overtake those who wait, although the lock is free.
 func TestFairTryLockOvertakesNobody(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
 -- The queue of a FairMutex: a table of the keys waiters, deadlines and alive, which are KEYS[3], KEYS[4] and KEYS[5] of
--- fair_acquire.lua. Needs owner.lua.
+-- fair_acquire.lua. Needs owner.lua and tell.lua.
 
 -- checkWaiter raises an error if an element of the queue isn't a waiter: the key is another program's, and isn't
 -- changed.
@@ -32,5 +32,21 @@ local function first(queue, ms, me)
     end
     leave(queue, head)
     cleared = true
+  end
+end
+
+-- callUp tells the head of the queue to ask. If nobody hears it, because its process is dead or not subscribed, the next
+-- of 16 who hears is told instead, and learns until when the head's place is kept. It returns the error's text if a
+-- message was refused.
+local function callUp(queue, head, publish, channel)
+  local heard, refused = tell(publish, channel .. ':' .. head, '0')
+  if heard > 0 or refused then
+    return refused
+  end
+  for _, waiter in ipairs(redis.call('lrange', queue.waiters, 1, 16)) do
+    heard, refused = tell(publish, channel .. ':' .. waiter, '0')
+    if heard > 0 or refused then
+      return refused
+    end
   end
 end

@@ -32,8 +32,7 @@ local function finish()
   end
   local head = wake and first(queue, math.floor(now / 1000))
   if head then
-    local _, refused = tell(ARGV[3], ARGV[2] .. ':' .. head, '0')
-    return refused
+    return callUp(queue, head, ARGV[3], ARGV[2])
   end
 end
 

@@ -4,12 +4,13 @@
 local function wakeFair(key, publish, channel)
   pcall(function()
     local time = redis.call('time')
-    local head = first({
+    local queue = {
       waiters = tagged('redisson_lock_queue:', key),
       deadlines = tagged('redisson_lock_timeout:', key), alive = tagged('lockdog_fair:', key),
-    }, time[1] * 1000 + math.floor(time[2] / 1000))
+    }
+    local head = first(queue, time[1] * 1000 + math.floor(time[2] / 1000))
     if head then
-      tell(publish, channel .. ':' .. head, '0')
+      callUp(queue, head, publish, channel)
     end
   end)
 end

@@ -17,12 +17,12 @@ local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 -- wake notifies waiters. It returns the error's text if a command was refused.
 local function wake()
-  local refused, _, unheard
+  local refused, unheard
   if KEYS[3] then
     refused = after(function()
       local head = first(queue, math.floor(now / 1000))
       if head then
-        _, unheard = tell(ARGV[3], ARGV[2] .. ':' .. head, '0')
+        unheard = callUp(queue, head, ARGV[3], ARGV[2])
       end
     end)
   end
