@@ -65,6 +65,15 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
+// othersLoss is the error of a release that failed while its ctx ended by the loss of another lease. It doesn't match
+// ErrLost: this lease wasn't lost.
+type othersLoss struct{ error }
+
+// Is makes the error match ErrUnavailable.
+func (e othersLoss) Is(target error) bool {
+	return target == ErrUnavailable && errors.Is(e.error, ErrUnavailable)
+}
+
 // errReentry is the error of a call whose ctx carries a lease of the same lock, if the call must not join that lease
 // (see mayJoin), or if it can join the lease of a Quorum's lock only at too few nodes.
 var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)

@@ -259,7 +259,11 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 	case err != nil:
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased)
-		return g.lock.wrap("release", err)
+		err = g.lock.wrap("release", err)
+		if errors.Is(err, ErrLost) {
+			return othersLoss{err}
+		}
+		return err
 	case reply.Outcome.NotOurs():
 		cause := CauseMissing
 		if reply.Outcome == script.Taken {

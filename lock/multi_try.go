@@ -207,10 +207,10 @@ func (t *multiTry) fail(err error) {
 }
 
 // outcomeOf returns the outcome of a run that failed with err. If one of the locks was lost or canceled, the run counts
-// as canceled.
+// as canceled, unless Redis failed for another.
 func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	canceled := (*CanceledError)(nil)
-	if errors.Is(err, ErrLost) || errors.As(err, &canceled) {
+	if errors.As(err, &canceled) || errors.Is(err, ErrLost) && !redisfail.IsUnavailable(err) {
 		return telemetry.AcquireCanceled
 	}
 	return outcomeOf(t.ctx, t.wait, err)

@@ -251,8 +251,16 @@ func TestErrUnavailable_NotAfterAHandOver(t *testing.T) {
 // A call that waits for a failing Redis says so, too, if the lease that its ctx carries is lost meanwhile, whatever the cause.
 func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []lock.Cause{lock.CauseMissing, lock.CauseUnreachable} {
-		t.Run(string(cause), func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cause lock.Cause
+		kind  func(*lock.Client) lock.Locker
+	}{
+		"missing":        {lock.CauseMissing, mutexOf},
+		"unreachable":    {lock.CauseUnreachable, mutexOf},
+		"missing, Multi": {lock.CauseMissing, func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}) }},
+	} {
+		cause := tt.cause
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				srv, s := redistest.StartFake(t), newScope(t)
@@ -272,7 +280,7 @@ func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 				c := s.open(t, rdb, lock.WithRenewalClient(rdb))
 				held := try(t, open(t, srv.Client(t)).Mutex("job"))
 				outer := try(t, c.Mutex("outer"))
-				waiter := begin(outer.Context(), c.Mutex("job"))
+				waiter := begin(outer.Context(), tt.kind(c))
 				waiting(t, c, 1)
 				down.Store(true)
 				eventually(t, 2*lock.DefaultLease, func() bool { return failed.Load() > 0 })
@@ -291,4 +299,22 @@ func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Work whose release isn't confirmed is done, also if the ctx of Do ends meanwhile because another lease is lost.
+func TestDo_ReleaseFailsAndOuterLeaseIsLost(t *testing.T) {
+	inEachQueue(t, io.EOF, func(t *testing.T, ours, _ func(...lock.LockOption) lock.Locker, down *atomic.Bool) {
+		srv := redistest.StartFake(t)
+		outer := try(t, open(t, srv.Client(t)).Mutex("outer"))
+		_, err := lock.Do(outer.Context(), ours(), func(context.Context, *lock.Lease) (struct{}, error) {
+			down.Store(true)
+			del(t, srv, "outer")
+			return struct{}{}, nil
+		})
+		mustMatch(t, err, lock.ErrUnconfirmed, lock.ErrUnavailable)
+		if errors.Is(err, lock.ErrLost) || outer.Err() == nil {
+			t.Errorf("%v; the outer lease: %v", err, outer.Err())
+		}
+		down.Store(false)
+	})
 }

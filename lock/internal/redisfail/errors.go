@@ -14,7 +14,8 @@ var (
 	// ErrElsewhere is the outcome of a renewal, or of connecting, at a server where the lock no longer lives. Nothing
 	// was sent, or the server was replaced during the call.
 	ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
-	// ErrLost is matched by the error of a lost lease, whose reason says nothing about a call that ends because of it.
+	// ErrLost is matched by the error of a lost lease. Why that lease was lost says nothing about a call that its loss
+	// ends.
 	ErrLost = errors.New("lockdog: lease lost")
 	// ErrClosed is the outcome of a call that came after Client.Close, or that Close ended.
 	ErrClosed = errors.New("lockdog: client closed")

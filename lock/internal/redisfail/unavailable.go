@@ -2,6 +2,7 @@ package redisfail
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -17,7 +18,7 @@ import (
 // (Failure.Retry). A pool without a free connection, a Limiter that denies calls, and ErrElsewhere count, too. The end
 // of a ctx alone doesn't, nor does a loss, whatever its reason: a call's ctx may end with the lease that it carries.
 func IsUnavailable(err error) bool {
-	if loss, ok := err.(interface{ Is(error) bool }); ok && loss.Is(ErrLost) { //nolint:errorlint // this error itself
+	if loss, ok := err.(interface{ Is(error) bool }); ok && loss.Is(ErrLost) {
 		return false
 	}
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
@@ -27,12 +28,13 @@ func IsUnavailable(err error) bool {
 		return !errors.Is(e, redis.Nil) && unavailable(e.Error())
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), IsUnavailable)
-	case *DeniedError:
+	case *DeniedError, *tls.CertificateVerificationError:
 		return true
 	case net.Error:
 		return e != context.DeadlineExceeded && !errors.Is(e, context.Canceled) //nolint:errorlint // an I/O timeout may wrap it
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF || err == ErrElsewhere || noConnection(err) || IsUnreached(err) { //nolint:errorlint // leaves
+	switch err { //nolint:errorlint // leaves
+	case io.EOF, io.ErrUnexpectedEOF, ErrElsewhere, redis.ErrPoolTimeout, redis.ErrPoolExhausted:
 		return true
 	}
 	return IsUnavailable(errors.Unwrap(err))

@@ -2,6 +2,7 @@ package redisfail
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,10 @@ func TestIsUnavailable(t *testing.T) {
 		{Denied(&PanicError{"boom"}), false, ""},
 		{Denied(io.EOF), true, ""},
 		{lost{io.EOF}, false, ""},
+		{fmt.Errorf("ctx ended: %w", lost{&net.OpError{Op: "dial", Err: errors.New("connect: connection refused")}}), false, ""},
+		{fmt.Errorf("acquire: %w", &net.OpError{Op: "dial", Err: &tls.CertificateVerificationError{}}), true, ""},
+		{fmt.Errorf("acquire: %w", &tls.CertificateVerificationError{Err: errors.New("unknown authority")}), true, ""},
+		{fmt.Errorf("acquire: %w", redis.ErrPoolTimeout), true, "PoolSize"},
 		{errors.Join(fmt.Errorf("acquire: %w", lost{io.EOF}), io.EOF), true, ""},
 		{Denied(reading), true, ""},
 		{Denied(nil), false, ""},
