@@ -227,6 +227,28 @@ func TestFairDeadHead(t *testing.T) {
 	}
 }
 
+// The waiter that was told in place of a dead head gives up: the one behind it is told.
+func TestFairDeadHead_NextGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		l := try(t, r.client().FairMutex("job"))
+		const place = 9 * time.Second
+		r.others("dead:1", place)
+		ends := time.Now().Add(place)
+		second := r.enqueue(t.Context(), r.client().FairMutex("job", lock.WithWait(place-time.Second)), 2)
+		third := r.enqueue(t.Context(), r.client().FairMutex("job"), 3)
+		time.Sleep(place - 2*time.Second)
+		free(t, l)
+		mustMatch(t, (<-second).err, lock.ErrHeld)
+		l = granted(t, third)
+		if idle := time.Since(ends); idle < 0 || idle > 300*time.Millisecond { // it asks every 10 s
+			t.Errorf("granted %v after the place of the dead", idle)
+		}
+		free(t, l)
+	})
+}
+
 // TryLock doesn't overtake those who wait, although the lock is free.
 func TestFairTryLockOvertakesNobody(t *testing.T) {
 	t.Parallel()

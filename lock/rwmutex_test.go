@@ -238,6 +238,29 @@ func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	})
 }
 
+// When a writer gives up, a waiting reader learns when the place of a dead writer ends.
+func TestRWReaderBehindADeadWriter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		held := try(t, r.client().RWMutex("job").RLocker())
+		const left = 5 * time.Second
+		ends := time.Now().Add(left)
+		r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(ends.UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
+		ctx, giveUp := context.WithTimeout(r.ctx(), 2*time.Second)
+		defer giveUp()
+		writer := begin(ctx, r.client().RWMutex("job"))
+		r.enlisted(2)
+		reader := begin(r.ctx(), r.client().RWMutex("job").RLocker())
+		mustMatch(t, (<-writer).err, lock.ErrHeld)
+		l := granted(t, reader)
+		if idle := time.Since(ends); idle < 0 || idle > time.Second {
+			t.Errorf("granted %v after the place of the dead writer", idle)
+		}
+		freeAll(t, []*lock.Lease{l, held})
+	})
+}
+
 // When the last live reader leaves, a waiting writer learns when the lease of a dead one ends.
 func TestRWWriterBehindADeadReader(t *testing.T) {
 	t.Parallel()

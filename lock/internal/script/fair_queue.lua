@@ -35,18 +35,20 @@ local function first(queue, ms, me)
   end
 end
 
--- callUp tells the head of the queue to ask. If nobody hears it, because its process is dead or not subscribed, the next
--- of 16 who hears is told instead, and learns until when the head's place is kept. It returns the error's text if a
--- message was refused.
+-- callUp tells the head of the queue to ask. If nobody listens for it, because its connection is closed or not
+-- subscribed, callUp tells the first of the next 16 that somebody listens for: that waiter learns until when the head's
+-- place is kept. It returns the error's text if a command was refused.
 local function callUp(queue, head, publish, channel)
   local heard, refused = tell(publish, channel .. ':' .. head, '0')
   if heard > 0 or refused then
     return refused
   end
-  for _, waiter in ipairs(redis.call('lrange', queue.waiters, 1, 16)) do
+  local behind = redis.pcall('lrange', queue.waiters, 1, 16)
+  for _, waiter in ipairs(behind) do
     heard, refused = tell(publish, channel .. ':' .. waiter, '0')
     if heard > 0 or refused then
       return refused
     end
   end
+  return behind.err
 end

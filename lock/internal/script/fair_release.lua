@@ -14,23 +14,22 @@
 --          {1, now, text}   released, and a step that wakes the next was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
--- Waiters for a Mutex aren't in the queue. The client that asks first gets the lock, so the next in the queue is
--- notified first. The waiters for a Mutex are notified at every release, as not all of them leave a mark. After the DEL
--- no refused command fails the release.
+-- Waiters for a Mutex aren't in the queue. The client that asks first gets the lock, so the queue is notified first. The
+-- waiters for a Mutex are notified at every release, as not all of them leave a mark. After the DEL no refused command
+-- fails the release.
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
-local wake = own or not waits or redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
--- finish removes the owner from the queue if it is there, and wakes the next in the queue if wake is true. It returns
--- the error's text if a message was refused.
-local function finish()
+-- finish removes the owner from the queue if it is there, and wakes the next in the queue if the lock is free. It
+-- returns the error's text if a message was refused.
+local function finish(free)
   if waits then
     leave(queue, ARGV[1])
     restore(queue)
   end
-  local head = wake and first(queue, math.floor(now / 1000))
+  local head = free and first(queue, math.floor(now / 1000))
   if head then
     return callUp(queue, head, ARGV[3], ARGV[2])
   end
@@ -39,19 +38,18 @@ end
 if own then
   redis.call('del', KEYS[1])
   local untold
-  local refused = after(function() untold = finish() end)
+  local refused = after(function() untold = finish(true) end)
   local _, unheard = tell(ARGV[3], ARGV[2], '0')
   refused = refused or untold or unheard
   return refused and {1, now, refused} or {1, now}
 end
 redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
 local taken = redis.call('exists', KEYS[1])
-wake = wake and taken == 0
 if waits then
   redis.call('zrem', queue.deadlines, ARGV[1])
 end
-after(finish)
-if wake and not waits then -- the lock's key may have been deleted, or have expired, without a message
+after(function() finish(taken == 0) end)
+if taken == 0 and not waits then -- the lock's key may have been deleted, or have expired, without a message
   tell(ARGV[3], ARGV[2], '0')
 end
 return {0, now, taken}

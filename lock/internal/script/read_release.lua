@@ -4,7 +4,8 @@
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now}         released, and published if nobody else holds the lock, or a waiting writer can ask earlier
+-- Returns  {1, now}         released, and published if nobody else holds the lock, or if a waiting writer may get it
+--                           earlier than it knows
 --          {1, now, text}   released, but a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
@@ -19,13 +20,13 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   end
   return {0, now, taken}
 end
-local wasLongest -- lease, and a writer waits for its end: the reader with the next one may be dead
+local earlier -- whether this lease would have ended last, and a writer waits: the other readers may all be dead
 local refused = after(function()
   removeDead(seen)
-  wasLongest = seen.longest and rest(KEYS[5]) > seen.left and redis.call('exists', KEYS[3]) == 1
+  earlier = seen.longest and redis.call('exists', KEYS[3]) == 1 and rest(KEYS[5]) > seen.left + 100
   redis.call('del', KEYS[5])
 end)
-if not seen.longest or wasLongest then
+if not seen.longest or earlier then
   local _, unheard = tell(ARGV[3], ARGV[2], '0')
   refused = refused or unheard
 end

@@ -1,6 +1,6 @@
 -- Ends a lease whose lock stays taken for a while. The lock gets an expiry, and the owner is replaced by
 -- '<owner>:released', so that a delayed renewal or acquire doesn't find it. Waiters are notified: they ask again and
--- learn for how long the lock stays taken. The next in the queue of a FairMutex is notified on its own channel.
+-- learn for how long the lock stays taken. The queue of a FairMutex is notified as by a release.
 --
 -- KEYS[1]  the lock
 -- KEYS[3..5]  of a FairMutex: as in fair_release.lua

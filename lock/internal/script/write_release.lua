@@ -34,10 +34,11 @@ local taken = redis.call('exists', KEYS[1])
 if taken == 0 then -- the lock's key may have been deleted, or have expired, without a message
   tell(ARGV[3], ARGV[2], '1')
 end
+local last = redis.call('zrange', KEYS[3], -1, -1)[1] -- whose place readers wait for: the others may all be dead
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
   after(function()
     leaveDead()
-    if redis.call('exists', KEYS[3]) == 0 then -- readers may have waited for this writer
+    if last == ARGV[1] then
       tell(ARGV[3], ARGV[2], '1')
     end
   end)
