@@ -26,6 +26,7 @@ type run struct {
 	lastProc int
 	log      []history.Event // what the parent did
 	skew     time.Duration   // of the servers' clock: of the one that steps, or by which one differs
+	losing   []history.Event // the ends of faults after which a failover may be under way, until the rig is whole
 }
 
 const (
@@ -66,7 +67,7 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 	stopWatching := r.watch()
 	t.Cleanup(func() { stopWatching() })
 	r.misbehave(t)
-	rig.whole(t)
+	r.whole(t)
 	rig.broken = false
 
 	r.note(history.Event{What: history.Settle})
@@ -150,6 +151,16 @@ func (r *run) leftConns(client int) (left int) {
 // renewals, subscriptions, and what go-redis has for looking after its own.
 const connsPerServer = poolSize + 2 + 2 + 2
 
+// whole waits until the rig is whole. Only then no failover is under way that may lose what has been written since a fault was healed.
+func (r *run) whole(t *testing.T) {
+	t.Helper()
+	r.rig.whole(t)
+	for _, e := range r.losing {
+		r.note(e)
+	}
+	r.losing = nil
+}
+
 // misbehave puts the faults on, and takes them off.
 func (r *run) misbehave(t *testing.T) {
 	type action struct {
@@ -165,7 +176,7 @@ func (r *run) misbehave(t *testing.T) {
 		id, heal := fmt.Sprint(i), nothing
 		actions = append(actions, action{s.At, func() {
 			if f.alone { // nobody elects a primary whose predecessor has yet to come back as its replica
-				r.rig.whole(t)
+				r.whole(t)
 			}
 			if f.ready != nil {
 				f.ready(t, r, s)
@@ -181,7 +192,12 @@ func (r *run) misbehave(t *testing.T) {
 			r.log = append(r.log, e)
 		}}, action{s.At + s.For, func() {
 			heal(t)
-			r.note(history.Event{What: history.FaultOff, ID: id, Name: s.Fault})
+			off := history.Event{What: history.FaultOff, ID: id, Name: s.Fault}
+			if f.loses != nil && f.loses(r.rig.shape, s) && slices.Contains(failsOver, r.rig.shape) {
+				r.losing = append(r.losing, off)
+			} else {
+				r.note(off)
+			}
 			r.say("%s is over", s.Fault)
 		}})
 	}

@@ -68,6 +68,7 @@ var lockModel = porcupine.Model{
 // in which the room is never exceeded and the tokens rise. undecided has the names for which limit was too short.
 func Linearizable(h *History, limit time.Duration) (found []Violation, undecided []string) {
 	for name, ops := range h.byName() {
+		longest := slices.MaxFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Call.Lease, b.Call.Lease) }).Call.Lease
 		var all []porcupine.Operation
 		for i, o := range ops {
 			_, to, lived := o.Live()
@@ -76,7 +77,7 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 			}
 			s := step{
 				take: true, op: i + 1, weight: o.Call.Weight, room: o.Call.Room, token: o.Token,
-				forgot: h.excused(o.Call.At, o.Returned, o.Call.Lease) || unsure(h, name, o.Returned),
+				forgot: h.excused(o.Call.At, o.Returned, longest) || unsure(h, name, o.Returned),
 			}
 			if h.mayFall(0) {
 				s.fall = h.Behind.Microseconds()
