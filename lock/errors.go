@@ -65,13 +65,17 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
-// othersLoss is the error of a release that failed while its ctx ended by the loss of another lease. It doesn't match
-// ErrLost: this lease wasn't lost.
+// othersLoss is the error of a release that failed while its ctx ended because another lease was lost. It matches what
+// is in it, but for that loss: this lease wasn't lost.
 type othersLoss struct{ error }
 
-// Is makes the error match ErrUnavailable.
-func (e othersLoss) Is(target error) bool {
-	return target == ErrUnavailable && errors.Is(e.error, ErrUnavailable)
+// Is makes the error match what is in it, but not ErrLost.
+func (e othersLoss) Is(target error) bool { return target != ErrLost && errors.Is(e.error, target) }
+
+// As finds what is in the error, but no *LostError.
+func (e othersLoss) As(target any) bool {
+	_, loss := target.(**LostError)
+	return !loss && errors.As(e.error, target)
 }
 
 // errReentry is the error of a call whose ctx carries a lease of the same lock, if the call must not join that lease

@@ -259,11 +259,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, reply releaseReply, err er
 	case err != nil:
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased)
-		err = g.lock.wrap("release", err)
-		if errors.Is(err, ErrLost) {
-			return othersLoss{err}
-		}
-		return err
+		return g.lock.wrapRelease(err)
 	case reply.Outcome.NotOurs():
 		cause := CauseMissing
 		if reply.Outcome == script.Taken {

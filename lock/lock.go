@@ -136,6 +136,19 @@ func (lk *lock) wrap(op string, err error) error {
 	return wrapError(lk.name, op, err)
 }
 
+// wrapRelease is wrap for a release that failed. If ctx ended meanwhile because another lease was lost, the error
+// doesn't match ErrLost.
+func (lk *lock) wrapRelease(err error) error {
+	if !errors.Is(err, ErrLost) {
+		return lk.wrap("release", err)
+	}
+	what := fmt.Sprintf("lockdog: lock %q: release", lk.name)
+	if redisfail.IsUnavailable(err) {
+		return &unavailableError{what, othersLoss{err}}
+	}
+	return fmt.Errorf("%s: %w", what, othersLoss{err})
+}
+
 func wrapError(name, op string, err error) error { return wrapNamed("lock", name, op, err) }
 
 // wrapNamed adds the operation, and what it was applied to, such as a lock, to an error that lacks them.

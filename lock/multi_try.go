@@ -207,10 +207,13 @@ func (t *multiTry) fail(err error) {
 }
 
 // outcomeOf returns the outcome of a run that failed with err. If one of the locks was lost or canceled, the run counts
-// as canceled, unless Redis failed for another.
+// as canceled, unless Redis failed.
 func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	canceled := (*CanceledError)(nil)
-	if errors.As(err, &canceled) || errors.Is(err, ErrLost) && !redisfail.IsUnavailable(err) {
+	switch {
+	case t.ctx.Err() != nil && contextOutcome(t.ctx, err) == telemetry.AcquireError:
+		return telemetry.AcquireError
+	case errors.As(err, &canceled), errors.Is(err, ErrLost) && !redisfail.IsUnavailable(err):
 		return telemetry.AcquireCanceled
 	}
 	return outcomeOf(t.ctx, t.wait, err)

@@ -251,13 +251,17 @@ func TestErrUnavailable_NotAfterAHandOver(t *testing.T) {
 // A call that waits for a failing Redis says so, too, if the lease that its ctx carries is lost meanwhile, whatever the cause.
 func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 	t.Parallel()
+	jobAndOther := func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}) }
 	for name, tt := range map[string]struct {
-		cause lock.Cause
-		kind  func(*lock.Client) lock.Locker
+		cause  lock.Cause
+		nested bool // in a lease that follows the one that is lost
+		kind   func(*lock.Client) lock.Locker
 	}{
-		"missing":        {lock.CauseMissing, mutexOf},
-		"unreachable":    {lock.CauseUnreachable, mutexOf},
-		"missing, Multi": {lock.CauseMissing, func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}) }},
+		"missing":               {lock.CauseMissing, false, mutexOf},
+		"unreachable":           {lock.CauseUnreachable, false, mutexOf},
+		"missing, nested":       {lock.CauseMissing, true, mutexOf},
+		"missing, Multi":        {lock.CauseMissing, false, jobAndOther},
+		"missing, Multi nested": {lock.CauseMissing, true, jobAndOther},
 	} {
 		cause := tt.cause
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +284,14 @@ func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 				c := s.open(t, rdb, lock.WithRenewalClient(rdb))
 				held := try(t, open(t, srv.Client(t)).Mutex("job"))
 				outer := try(t, c.Mutex("outer"))
-				waiter := begin(outer.Context(), tt.kind(c))
+				ctx := outer.Context()
+				if tt.nested {
+					middle, err := c.Mutex("middle").TryLock(ctx)
+					must(t, "TryLock", err)
+					defer func() { _ = middle.Release(t.Context()) }()
+					ctx = middle.Context()
+				}
+				waiter := begin(ctx, tt.kind(c))
 				waiting(t, c, 1)
 				down.Store(true)
 				eventually(t, 2*lock.DefaultLease, func() bool { return failed.Load() > 0 })
@@ -304,17 +315,35 @@ func TestErrUnavailable_LossMeanwhile(t *testing.T) {
 // Work whose release isn't confirmed is done, also if the ctx of Do ends meanwhile because another lease is lost.
 func TestDo_ReleaseFailsAndOuterLeaseIsLost(t *testing.T) {
 	inEachQueue(t, io.EOF, func(t *testing.T, ours, _ func(...lock.LockOption) lock.Locker, down *atomic.Bool) {
-		srv := redistest.StartFake(t)
-		outer := try(t, open(t, srv.Client(t)).Mutex("outer"))
-		_, err := lock.Do(outer.Context(), ours(), func(context.Context, *lock.Lease) (struct{}, error) {
-			down.Store(true)
-			del(t, srv, "outer")
-			return struct{}{}, nil
-		})
-		mustMatch(t, err, lock.ErrUnconfirmed, lock.ErrUnavailable)
-		if errors.Is(err, lock.ErrLost) || outer.Err() == nil {
-			t.Errorf("%v; the outer lease: %v", err, outer.Err())
-		}
+		doAsOuterIsLost(t, ours(), func() { down.Store(true) }, lock.ErrUnavailable, io.EOF)
 		down.Store(false)
 	})
+}
+
+// The same if Redis is silent.
+func TestDo_ReleaseHangsAndOuterLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		doAsOuterIsLost(t, open(t, srv.Client(t)).Mutex("job"), func() { srv.Pause(t) })
+		srv.Resume(t)
+	})
+}
+
+// doAsOuterIsLost runs Do under a lock of a Redis that fails before the release, with the ctx of a lease that is lost then.
+func doAsOuterIsLost(t *testing.T, inner lock.Locker, fail func(), want ...error) {
+	t.Helper()
+	srv := redistest.StartFake(t)
+	outer := try(t, open(t, srv.Client(t)).Mutex("outer"))
+	_, err := lock.Do(outer.Context(), inner, func(context.Context, *lock.Lease) (struct{}, error) {
+		fail()
+		del(t, srv, "outer")
+		return struct{}{}, nil
+	})
+	mustMatch(t, err, append(want, lock.ErrUnconfirmed)...)
+	mustMention(t, err, "job", "release")
+	var lost *lock.LostError
+	if errors.Is(err, lock.ErrLost) || errors.As(err, &lost) || outer.Err() == nil {
+		t.Errorf("%v; the outer lease: %v", err, outer.Err())
+	}
 }
