@@ -227,26 +227,38 @@ func TestFairDeadHead(t *testing.T) {
 	}
 }
 
-// The waiter that was told in place of a dead head gives up: the one behind it is told.
-func TestFairDeadHead_NextGivesUp(t *testing.T) {
+// A waiter that was told when the lock can be had gives up before: the one behind it is told.
+func TestFairToldWaiterGivesUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFairRig(t)
-		l := try(t, r.client().FairMutex("job"))
-		const place = 9 * time.Second
-		r.others("dead:1", place)
-		ends := time.Now().Add(place)
-		second := r.enqueue(t.Context(), r.client().FairMutex("job", lock.WithWait(place-time.Second)), 2)
-		third := r.enqueue(t.Context(), r.client().FairMutex("job"), 3)
-		time.Sleep(place - 2*time.Second)
-		free(t, l)
-		mustMatch(t, (<-second).err, lock.ErrHeld)
-		l = granted(t, third)
-		if idle := time.Since(ends); idle < 0 || idle > 300*time.Millisecond { // it asks every 10 s
-			t.Errorf("granted %v after the place of the dead", idle)
-		}
-		free(t, l)
-	})
+	const until = 9 * time.Second
+	for _, why := range []string{"dead head", "kept"} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newFairRig(t)
+				ends, n := time.Now().Add(until), 0
+				var opts []lock.LockOption
+				if why == "kept" {
+					opts = append(opts, lock.WithMinHold(until))
+				}
+				l := try(t, r.client().FairMutex("job", opts...))
+				if why == "dead head" {
+					n++
+					r.others("dead:1", until)
+				}
+				told := r.enqueue(t.Context(), r.client().FairMutex("job", lock.WithWait(until-time.Second)), n+1)
+				next := r.enqueue(t.Context(), r.client().FairMutex("job"), n+2)
+				time.Sleep(until - 2*time.Second)
+				free(t, l)
+				mustMatch(t, (<-told).err, lock.ErrHeld)
+				l = granted(t, next)
+				if idle := time.Since(ends); idle < 0 || idle > 300*time.Millisecond { // it asks every 10 s
+					t.Errorf("the lock was free for %v", idle)
+				}
+				free(t, l)
+			})
+		})
+	}
 }
 
 // TryLock doesn't overtake those who wait, although the lock is free.

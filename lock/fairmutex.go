@@ -22,7 +22,7 @@ var fairKind = &kind{
 // gives up leaves its place at once. The place of a waiter that died is free when it hasn't asked for one lease (30 s
 // unless WithLease or WithFixedLease say otherwise), or for the rest of its WithWait if that is shorter. Until then the
 // lock may be free, but nobody else in the queue gets it. Places expire by Redis's clock. Of the waiters in the queue,
-// a release wakes only the next one whose process listens.
+// a release wakes only the next one, or, if nobody listens for that one, one behind it.
 //
 // The order has a price: a turn that was waited for costs six commands at least (three questions, SUBSCRIBE,
 // UNSUBSCRIBE, the release), and nothing is handed over within a process. Use a Mutex unless the order matters.

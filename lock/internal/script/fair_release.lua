@@ -22,14 +22,24 @@ local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
 
--- finish removes the owner from the queue if it is there, and wakes the next in the queue if the lock is free. It
--- returns the error's text if a message was refused.
-local function finish(free)
+-- kept reports whether the lock is taken only because of WithMinHold: see retain.lua.
+local function kept()
+  local hash = redis.call('hgetall', KEYS[1])
+  for i = 1, #hash, 2 do
+    if string.sub(hash[i], -9) == ':released' then
+      return true
+    end
+  end
+end
+
+-- finish removes the owner from the queue if it is there, and wakes the next in the queue if wake is true. It returns
+-- the error's text if a command was refused.
+local function finish(wake)
   if waits then
     leave(queue, ARGV[1])
     restore(queue)
   end
-  local head = free and first(queue, math.floor(now / 1000))
+  local head = wake and first(queue, math.floor(now / 1000))
   if head then
     return callUp(queue, head, ARGV[3], ARGV[2])
   end
@@ -48,7 +58,7 @@ local taken = redis.call('exists', KEYS[1])
 if waits then
   redis.call('zrem', queue.deadlines, ARGV[1])
 end
-after(function() finish(taken == 0) end)
+after(function() finish(taken == 0 or waits and kept()) end)
 if taken == 0 and not waits then -- the lock's key may have been deleted, or have expired, without a message
   tell(ARGV[3], ARGV[2], '0')
 end

@@ -38,7 +38,7 @@ local last = redis.call('zrange', KEYS[3], -1, -1)[1] -- whose place readers wai
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
   after(function()
     leaveDead()
-    if last == ARGV[1] then
+    if taken == 1 and last == ARGV[1] then
       tell(ARGV[3], ARGV[2], '1')
     end
   end)
