@@ -26,7 +26,7 @@ type run struct {
 	lastProc int
 	log      []history.Event // what the parent did
 	skew     time.Duration   // of the servers' clock: of the one that steps, or by which one differs
-	losing   []history.Event // the ends of faults after which a failover may be under way, until the rig is whole
+	losing   []history.Event // the ends of faults after which a failover may be under way until the rig is whole
 }
 
 const (
@@ -193,7 +193,7 @@ func (r *run) misbehave(t *testing.T) {
 		}}, action{s.At + s.For, func() {
 			heal(t)
 			off := history.Event{What: history.FaultOff, ID: id, Name: s.Fault}
-			if f.loses != nil && f.loses(r.rig.shape, s) && slices.Contains(failsOver, r.rig.shape) {
+			if f.loses != nil && f.loses(r.rig.shape, s) && !f.loses(single, s) { // it loses only by a failover, for which nobody waits
 				r.losing = append(r.losing, off)
 			} else {
 				r.note(off)

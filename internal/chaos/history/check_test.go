@@ -178,7 +178,7 @@ func TestLinearizable(t *testing.T) {
 	check(s)
 	lost := []history.Event{{At: 8 * ms, What: history.FaultOn, ID: "0", Loses: true}}
 	check(&script{events: append(lost, new(script).lease("1.0", 0, 1, 10).lease("2.0", 5, 9, 20).events...)})
-	// How long a lost grant may matter goes by its own lease, and not by that of the next grant.
+	// A lost grant may matter for as long as its lease, however short that of the next grant is.
 	lost = append(lost, history.Event{At: 9 * ms, What: history.FaultOff, ID: "0"})
 	s = new(script).lease("1.0", 0, 1, 1500).lease("2.0", 1400, 1410, 1600)
 	s.events[7].Lease = 100 * time.Millisecond

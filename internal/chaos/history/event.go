@@ -40,7 +40,7 @@ const (
 	Summary = "summary" // what the process's own telemetry says
 
 	FaultOn  = "fault"   // a fault begins: Name
-	FaultOff = "heal"    // the fault has ended
+	FaultOff = "heal"    // the fault has ended, and so has a failover that it may have caused
 	Settle   = "settle"  // all faults have ended: from now on every waiter must get its lock
 	Restart  = "restart" // a client process was killed, and another replaces it
 	Signal   = "signal"  // a client process was stopped or continued: Why

@@ -68,12 +68,17 @@ var lockModel = porcupine.Model{
 // in which the room is never exceeded and the tokens rise. undecided has the names for which limit was too short.
 func Linearizable(h *History, limit time.Duration) (found []Violation, undecided []string) {
 	for name, ops := range h.byName() {
-		longest := slices.MaxFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Call.Lease, b.Call.Lease) }).Call.Lease
 		var all []porcupine.Operation
 		for i, o := range ops {
 			_, to, lived := o.Live()
 			if !lived {
 				continue // the caller never saw it live: the lease may have begun and ended during the call
+			}
+			longest := time.Duration(0) // of the leases that Redis may have forgotten
+			for _, earlier := range ops {
+				if earlier.Call.At < o.Returned {
+					longest = max(longest, earlier.Call.Lease)
+				}
 			}
 			s := step{
 				take: true, op: i + 1, weight: o.Call.Weight, room: o.Call.Room, token: o.Token,
