@@ -96,14 +96,6 @@ func TestDoctorNoticesLostRenewals(t *testing.T) {
 	lockdog(t, "redis://"+p.Addr(), nil, "doctor").want(t, exitNo, "FAIL  lock_renewal: renewal: ", "")
 }
 
-func TestDoctorJSON(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
-	r := lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--json")
-	r.want(t, exitNo, `{"id":"eviction","level":"fail"`, "")
-	r.want(t, exitNo, "set maxmemory-policy to noeviction", "")
-}
-
 // Warnings come last, and are findings with --strict only. It works where only what FIPS 140 approves may be used, too.
 func TestDoctorStrict(t *testing.T) {
 	t.Parallel()

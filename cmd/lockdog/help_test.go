@@ -30,15 +30,6 @@ func TestHelpIsNarrow(t *testing.T) {
 	}
 }
 
-func TestWrap(t *testing.T) {
-	t.Parallel()
-	const text = "one two three\nfour five\n\n  a table  stays as it is\n  and so\n  - one two\n    three\n  - four\nlast averyveryverylongword x\n"
-	const want = "one two\nthree four\nfive\n\n  a table  stays as it is\n  and so\n  - one\n    two\n    three\n  - four\nlast\naveryveryverylongword\nx"
-	if got := wrap(text, 10); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // Shells complete what can be known without a server: words of flags, and files where a file is wanted, such as the command of run.
 func TestCompletion(t *testing.T) {
 	t.Parallel()

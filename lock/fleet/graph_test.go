@@ -612,26 +612,6 @@ func TestGraph_Filter(t *testing.T) {
 	})
 }
 
-// If a server doesn't answer, Graph returns when its ctx ends. (A node of a Cluster that is down: TestCluster.)
-func TestGraphOfASilentServer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.StartFake(t)
-		proxy := redistest.NewProxy(t, s.Addr())
-		r := rigOf(t, s.Client(t, func(o *redis.Options) { o.Addr, o.ContextTimeoutEnabled = proxy.Addr(), true }), "")
-		r.deadlock()
-		proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		g, err := r.reader.Graph(ctx)
-		if err == nil || len(g.Waits) != 0 || time.Since(began) != 300*time.Millisecond {
-			t.Errorf("after %v: %+v, %v", time.Since(began), g, err)
-		}
-		proxy.Release()
-	})
-}
-
 // What real clients write: three services that wait for each other, one behind them, and one behind a reader.
 func TestGraphOfClients(t *testing.T) {
 	onFake(t, testGraphOfClients)

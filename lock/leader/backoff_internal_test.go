@@ -18,19 +18,3 @@ func TestBackoffNeverOverflows(t *testing.T) {
 		}
 	}
 }
-
-// One failed campaign a minute is logged, also where others come between that only find another leader.
-func TestBackoffLogsOnceAMinute(t *testing.T) {
-	t.Parallel()
-	b, now, logged := &backoff{}, time.Unix(0, 0), 0
-	for range 120 {
-		if _, log := b.failed(now); log {
-			logged++
-		}
-		b.reset()
-		now = now.Add(time.Second)
-	}
-	if logged != 2 {
-		t.Errorf("%d records in two minutes", logged)
-	}
-}

@@ -481,30 +481,6 @@ func TestRun_WithinItsTerm(t *testing.T) {
 	})
 }
 
-// What the lock's options cut off is a deposition like another.
-func TestRun_MaxHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var terms int
-		m := server(t).Client().Mutex(name, lock.WithMaxHold(time.Minute))
-		err := leader.Run(t.Context(), m, func(ctx context.Context) error {
-			terms++
-			if terms == 3 {
-				return nil
-			}
-			start := time.Now()
-			<-ctx.Done()
-			var canceled *lock.CanceledError
-			if cause := context.Cause(ctx); !errors.As(cause, &canceled) || canceled.Reason != lock.ReasonMaxHold || time.Since(start) != time.Minute {
-				t.Errorf("ended after %v: %v", time.Since(start), cause)
-			}
-			return nil
-		}, quiet())
-		if err != nil || terms != 3 {
-			t.Errorf("%d terms, then %v", terms, err)
-		}
-	})
-}
-
 // A lock with WithWait ends each wait; the campaign goes on, and that is no failure.
 func TestRun_WithWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

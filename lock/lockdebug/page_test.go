@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -190,6 +191,9 @@ func TestFilters(t *testing.T) {
 			d := r.json(query)
 			if got := strings.Join([]string{d.Held.names(), d.Waiting.names(), d.Ended.names()}, " | "); got != want {
 				t.Errorf("%s: %s; want %s", query, got, want)
+			}
+			if query == "?sort=name&per=2&page=2" && (d.Held.Pages != 3 || d.Held.Total != 6 || !slices.Equal(d.Groups, []string{"busy", "default"})) {
+				t.Errorf("%d pages of 2, %d in all, groups %q", d.Held.Pages, d.Held.Total, d.Groups)
 			}
 			if d.Summary.Held != 6 || d.Summary.Waiting != 2 || d.Summary.LostLastHour != 2 {
 				t.Errorf("%s: the summary is that of a filter: %+v", query, d.Summary)

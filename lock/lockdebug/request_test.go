@@ -7,11 +7,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
-	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/lockdebug"
@@ -180,53 +177,6 @@ func TestNames(t *testing.T) {
 		}
 		if raw := ask(r.page, http.MethodGet, "/").Body.String(); strings.ContainsAny(raw, "<>&\x00") {
 			t.Error("it would be markup where it is taken for HTML")
-		}
-	})
-}
-
-func TestInvalidUTF8InErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lock.WithLease(time.Second))
-		r.srv.FailRenewals(fmt.Errorf("garbage: \xff\xfe %w", errSick))
-		r.hold([]string{"a"})
-		time.Sleep(500 * time.Millisecond)
-		raw := ask(r.page, http.MethodGet, "/?format=json").Body.Bytes()
-		if !json.Valid(raw) || !utf8.Valid(raw) || !strings.Contains(string(raw), "garbage") {
-			t.Errorf("JSON: %s", raw)
-		}
-	})
-}
-
-func TestThousands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		var taken sync.WaitGroup // together they are few calls
-		for _, name := range names("bulk", 2_500) {
-			taken.Go(func() {
-				if _, err := r.srv.Client().Mutex(name, lock.WithFixedLease(time.Hour)).TryLock(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		taken.Wait()
-		seen := map[string]bool{}
-		for page := 1; page <= 2; page++ {
-			d := r.json(fmt.Sprintf("?per=1000&page=%d", page))
-			if d.Held.Total != 2_500 || d.Held.Pages != 3 || len(d.Held.Items) != 1000 {
-				t.Fatalf("page %d: %d in all, %d here, %d pages", page, d.Held.Total, len(d.Held.Items), d.Held.Pages)
-			}
-			for _, row := range d.Held.Items {
-				seen[row.Name] = true
-			}
-		}
-		if len(seen) != 2_000 {
-			t.Errorf("%d of 2,000 on the pages", len(seen))
-		}
-		if d := r.json("?page=40"); len(d.Held.Items) != 0 || d.Held.Pages != 25 || len(d.Groups) != 1 || d.Groups[0] != "bulk" {
-			t.Errorf("behind the last page: %d of %d, groups %q", len(d.Held.Items), d.Held.Pages, d.Groups)
-		}
-		if d := r.json("?q=bulk:19"); d.Held.Total != 100 || d.Held.Pages != 1 {
-			t.Errorf("%d match", d.Held.Total)
 		}
 	})
 }

@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/locktest"
 )
@@ -173,19 +171,6 @@ func wantNetwork(t *testing.T, what string, err, given error) {
 	t.Helper()
 	if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
 		t.Errorf("%s: %v", what, err)
-	}
-}
-
-// What isn't an error of the network stays what it is.
-func TestErrorsOfTheClient(t *testing.T) {
-	for _, given := range []error{forbidden, redis.ErrClosed} {
-		synctest.Test(t, func(t *testing.T) {
-			srv := locktest.New(t)
-			srv.FailAcquires(given)
-			if _, err := srv.Client().Mutex(name).TryLock(t.Context()); errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
-				t.Errorf("TryLock: %v", err)
-			}
-		})
 	}
 }
 

@@ -127,28 +127,6 @@ func TestClientsExcludeEachOther(t *testing.T) {
 	})
 }
 
-func TestFailRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t)
-		l := take(t, srv.Client())
-		sick := errors.New("the server is sick")
-		srv.FailRenewals(sick)
-		time.Sleep(25 * time.Second)
-		if l.Err() != nil {
-			t.Fatalf("lost before its deadline: %v", l.Err())
-		}
-		srv.FailRenewals(nil)
-		time.Sleep(time.Minute)
-		if l.Err() != nil {
-			t.Fatalf("not recovered: %v", l.Err())
-		}
-		srv.FailRenewals(sick)
-		if got := cause(t, l); got != lock.CauseUnreachable || !errors.Is(l.Err(), sick) {
-			t.Errorf("lost as %s: %v", got, l.Err())
-		}
-	})
-}
-
 // fakeTB ends the goroutine at Fatalf, as a test does, and remembers why.
 type fakeTB struct {
 	testing.TB

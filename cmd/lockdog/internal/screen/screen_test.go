@@ -289,21 +289,6 @@ func TestModel_Help(t *testing.T) {
 	}
 }
 
-func TestModel_Quit(t *testing.T) {
-	for _, k := range []string{"q", "ctrl+c"} {
-		_, cmd := screen(80, 24).Update(key(k))
-		if cmd == nil {
-			t.Fatalf("%s does nothing", k)
-		}
-		if _, ok := cmd().(tea.QuitMsg); !ok {
-			t.Errorf("%s: %T", k, cmd())
-		}
-	}
-	if _, cmd := screen(80, 24).Update(key("x")); cmd != nil {
-		t.Error("x does something")
-	}
-}
-
 // While Redis can't be read, the last state stays, with why and since when.
 func TestModel_Failing(t *testing.T) {
 	good := held("a", time.Minute, 0)
