@@ -130,6 +130,6 @@ if #hash > 0 then
   return {0, now, left, holder, meta}
 end
 if cleared then -- the new head wasn't notified
-  callUp(queue, head, ARGV[7], ARGV[6])
+  callUp(queue, ms, ARGV[7], ARGV[6])
 end
 return {0, now, place - ms, '', ''}

@@ -38,7 +38,11 @@ end
 -- callUp tells the head of the queue to ask. If nobody listens for it, because its connection is closed or not
 -- subscribed, callUp tells the first of the next 16 that somebody listens for: that waiter learns until when the head's
 -- place is kept. It returns the error's text if a command was refused.
-local function callUp(queue, head, publish, channel)
+local function callUp(queue, ms, publish, channel)
+  local head = first(queue, ms)
+  if not head then
+    return
+  end
   local heard, refused = tell(publish, channel .. ':' .. head, '0')
   if heard > 0 or refused then
     return refused

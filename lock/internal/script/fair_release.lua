@@ -39,9 +39,8 @@ local function finish(wake)
     leave(queue, ARGV[1])
     restore(queue)
   end
-  local head = wake and first(queue, math.floor(now / 1000))
-  if head then
-    return callUp(queue, head, ARGV[3], ARGV[2])
+  if wake then
+    return callUp(queue, math.floor(now / 1000), ARGV[3], ARGV[2])
   end
 end
 

@@ -8,9 +8,6 @@ local function wakeFair(key, publish, channel)
       waiters = tagged('redisson_lock_queue:', key),
       deadlines = tagged('redisson_lock_timeout:', key), alive = tagged('lockdog_fair:', key),
     }
-    local head = first(queue, time[1] * 1000 + math.floor(time[2] / 1000))
-    if head then
-      callUp(queue, head, publish, channel)
-    end
+    callUp(queue, time[1] * 1000 + math.floor(time[2] / 1000), publish, channel)
   end)
 end

@@ -19,12 +19,7 @@ local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 local function wake()
   local refused, unheard
   if KEYS[3] then
-    refused = after(function()
-      local head = first(queue, math.floor(now / 1000))
-      if head then
-        unheard = callUp(queue, head, ARGV[3], ARGV[2])
-      end
-    end)
+    refused = after(function() unheard = callUp(queue, math.floor(now / 1000), ARGV[3], ARGV[2]) end)
   end
   local _, unheardByAll = tell(ARGV[3], ARGV[2], '0')
   return refused or unheard or unheardByAll
