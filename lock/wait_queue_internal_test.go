@@ -120,7 +120,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 	}
 }
 
-// Who asks after the head has left or got in: see leaving and noteGranted.
+// Which waiter asks next when the head has left the queue or has got the lock.
 func TestWaitQueue_NextWaiter(t *testing.T) {
 	t.Parallel()
 	share := acquireReply{AcquireReply: script.AcquireReply{Granted: true, Left: 1, Remaining: -1}}

@@ -151,7 +151,7 @@ func (r *run) leftConns(client int) (left int) {
 // renewals, subscriptions, and what go-redis has for looking after its own.
 const connsPerServer = poolSize + 2 + 2 + 2
 
-// whole waits until the rig is whole. Only then no failover is under way that may lose what has been written since a fault was healed.
+// whole waits until the rig is whole. Only then is no failover under way that may lose what was written after a fault had been healed.
 func (r *run) whole(t *testing.T) {
 	t.Helper()
 	r.rig.whole(t)

@@ -113,8 +113,7 @@
 //	waiting  state is waiting; owner is the one that the lock will have
 //	  waits_for           the owner that the lock had when last seen
 //	  last_error          of the last attempt to acquire it, with last_error_at, failing_since and failing_seconds as
-//	                      above. As a rule the first waiter of a queue makes the attempts for
-//	                      all
+//	                      above. As a rule the first waiter of a queue makes the attempts for all
 //	ended    within the last hour; state is lost, canceled, closed (the client was closed), or degraded: a Quorum that
 //	         was still held, or was released, without the members that had ended. Ordinary releases aren't listed
 //	  ended               time of the end
