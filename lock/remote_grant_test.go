@@ -36,6 +36,7 @@ func TestGrantByMessage(t *testing.T) {
 			held := try(t, h.Mutex("job"))
 			waiter := begin(t.Context(), c.Mutex("job"))
 			inSet(t, srv, "job", 1)
+			synctest.Wait() // until the question that put it there is counted
 			asked := s.sent(t, telemetry.PurposeAcquire)
 			free(t, held)
 			l := granted(t, waiter)
@@ -83,6 +84,7 @@ func TestGrantByMessageOfALongLease(t *testing.T) {
 			held := try(t, h.Mutex("job"))
 			waiter := begin(t.Context(), c.Mutex("job"))
 			inSet(t, srv, "job", 1)
+			synctest.Wait() // until the question that put it there is counted
 			before := s.sent(t, telemetry.PurposeAcquire)
 			free(t, held)
 			free(t, granted(t, waiter))
