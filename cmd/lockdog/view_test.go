@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -20,7 +21,7 @@ import (
 
 const (
 	traceID = "0af7651916cd43dd8448eb211c80319c"
-	hostile = "evil\x1b]0;title\a\n\u202eeman"
+	hostile = "evil\x1b]0;title\a\n\u202eeman\u009b31m\u200b\ufeff\U000e0041"
 )
 
 // traced is a ctx in a trace.
@@ -195,12 +196,17 @@ func TestHostileNames(t *testing.T) {
 	server := redistest.Start(t)
 	hold(t, server.Client(t), hostile)
 	record(t, server.Client(t), "evil"+hostile, 10, hostile+"1", hostile+", 2")
-	record(t, server.Client(t), "evil"+hostile, 20, hostile+", 2", hostile+"1") // a deadlock
+	record(t, server.Client(t), "evil"+hostile, 20, hostile+", 2", hostile+"1")  // a deadlock
+	server.Client(t).HSet(t.Context(), "evil\xff", "\xff:0123456789abcdef-1", 1) // not even UTF-8
+	var first lockView
+	if r := lockdog(t, server.Addr(), nil, "ls", "--json"); json.NewDecoder(strings.NewReader(r.stdout)).Decode(&first) != nil || first.Name != hostile {
+		t.Errorf("it is another name: %q", r.stdout)
+	}
 	for _, args := range [][]string{
 		{"ls"}, {"who", hostile}, {"ls", "--json"}, {"graph"}, {"graph", "--json"}, {"unlock", hostile}, {"run", hostile, "--", "true"},
 	} {
 		r := lockdog(t, server.Addr(), nil, args...)
-		if strings.ContainsAny(r.stdout+r.stderr, "\x1b\a\u202e") {
+		if all := r.stdout + r.stderr; strings.ContainsAny(all, "\x1b\a\u202e\u009b\u200b\ufeff\U000e0041") || !utf8.ValidString(all) {
 			t.Errorf("%q printed raw: %q, %q", args[0], r.stdout, r.stderr)
 		}
 		if args[0] != "unlock" && args[0] != "run" && !strings.Contains(r.stdout, "evil") {

@@ -181,47 +181,6 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-func TestProxyCutAllLosesWhatIsHeld(t *testing.T) {
-	inFakeTimeBehind(t, func(t *testing.T, p *redistest.Proxy, through, direct *redis.Client) {
-		ctx := t.Context()
-		p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("incr")))
-		wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
-		p.AwaitHeld(t, 1)
-		p.CutAll()
-		synctest.Wait()
-		if n := p.Held(); n != 0 {
-			t.Errorf("%d chunks of cut connections are still held", n)
-		}
-		p.SetRule(nil)
-		if err := through.Ping(ctx).Err(); err != nil {
-			t.Errorf("PING on a new connection: %v", err)
-		}
-		if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
-			t.Errorf("GET n = %v: a cut INCR was executed", err)
-		}
-	})
-}
-
-func TestProxyTellsClientThatServerIsDown(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.NewProxy(t, s.Addr())
-	through := s.Client(t, once, func(o *redis.Options) { o.Addr = p.Addr() })
-	if err := through.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.Kill(t)
-	for range 2 { // the open connection, and a new one
-		if err := through.Ping(t.Context()).Err(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("PING = %v, want an error at once", err)
-		}
-	}
-	s.Restart(t, redistest.LoseData)
-	if err := through.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("PING after the restart: %v", err)
-	}
-}
-
 // echo returns a connection through a proxy to a server that sends back what
 // it receives.
 func echo(t *testing.T) (*redistest.Proxy, net.Conn) {
