@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/agentlink"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/contention"
@@ -98,6 +99,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if cfg.dialAgent != nil && be.Topology() != "" {
+		return nil, fmt.Errorf("%w: WithAgent: not for this Redis client: %w", ErrInvalid, agentlink.ErrLayout)
+	}
 	c := &Client{cfg: cfg, backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
 	var random [script.OwnerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -128,11 +132,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		Waits: graphWaits{c.waits}, Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
 	c.renewer = renewal.New(renewal.Config{
-		Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec, Leases: c.grants,
-		BatchSize: cfg.batch, Panicked: c.panicked,
+		Caller: renewal.Caller{Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec},
+		Agent:  c.newAgentLink(), Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
 	})
 	return c, nil
 }
+
+// maxSocketPath is the longest path that all systems allow for a Unix socket.
+const maxSocketPath = 103
 
 func (c *Client) initialized() bool { return c != nil && c.ops != nil }
 
@@ -156,6 +163,10 @@ func (c *clientConfig) check() error {
 		strings.ContainsFunc(c.id, notInClientID)) {
 		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'",
 			ErrInvalid, c.id, maxTextBytes)
+	}
+	if c.dialAgent != nil && (c.agent == "" || len(c.agent) > maxSocketPath) {
+		return fmt.Errorf("%w: WithAgent(%.128q): must be the path of a Unix socket, 1 to %d bytes",
+			ErrInvalid, c.agent, maxSocketPath)
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
@@ -229,6 +240,23 @@ func (c *Client) subscriptionRefused(node string, err error) {
 			return
 		}
 		logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+	})
+}
+
+// newAgentLink returns the link to the agent of this machine, nil without WithAgent.
+func (c *Client) newAgentLink() *agentlink.Link {
+	if c.cfg.dialAgent == nil {
+		return nil
+	}
+	return agentlink.New(c.cfg.dialAgent, func(err error) {
+		c.report(func() {
+			logger := c.logger().With("agent", c.cfg.agent)
+			if err == nil {
+				logger.Info("lockdog: the agent renews again")
+				return
+			}
+			logger.Warn("lockdog: the agent doesn't renew; this client renews by itself", "error", err.Error())
+		})
 	})
 }
 

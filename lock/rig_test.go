@@ -66,6 +66,13 @@ func (s *scope) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
+// output is the log so far.
+func (s *scope) output() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // records are the log records of one kind so far.
 func (s *scope) records(t testing.TB, kind telemetry.Log) []map[string]any {
 	t.Helper()

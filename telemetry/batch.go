@@ -113,6 +113,25 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 	b.span.End()
 }
 
+// ByAgent notes how many leases of the call the agent of this machine has renewed.
+func (b *RenewBatch) ByAgent(renewed int) {
+	if renewed > 0 && b.span != nil {
+		b.span.SetAttributes(KeyByAgent.Int(renewed))
+	}
+}
+
+// AgentRequest counts a request to the agent of this machine, for size leases, of which the agent renewed some.
+func (r *Recorder) AgentRequest(ctx context.Context, renewed, size int) {
+	outcome := batchPartial
+	switch renewed {
+	case 0:
+		outcome = batchError
+	case size:
+		outcome = batchOK
+	}
+	r.agentRequests.inc(ctx, string(outcome))
+}
+
 // spanContext returns the span context of the batch, for links to it. b may be nil.
 func (b *RenewBatch) spanContext() trace.SpanContext {
 	if b == nil || b.span == nil {

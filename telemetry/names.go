@@ -162,7 +162,10 @@ var (
 		"Leases renewed by one call.")
 	MetricBatchDuration = newHistogram("lockdog.watchdog.batch.duration", "s", durationBuckets, []Label{
 		label(KeyOutcome, batchOK, batchPartial, batchError),
-	}, "Time a renewal call took.")
+	}, "Time a renewal call took; by an agent, with its wait for other leases.")
+	MetricAgentRequests = newMetric(counter, "lockdog.agent.requests", "{request}", []Label{
+		label(KeyOutcome, batchOK, batchPartial, batchError),
+	}, "Requests to the agent of the machine (WithAgent): ok if it renewed all leases, error if none, so that Redis was asked.")
 	MetricWatchdogLeases = newMetric(upDownCounter, "lockdog.watchdog.leases", "{lock}", nil,
 		"Leases the watchdog looks after.")
 	MetricTickAge = newMetric(gauge, "lockdog.watchdog.tick.age", "s", nil,
@@ -183,6 +186,7 @@ var Metrics = []Metric{
 	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricMembersLost,
 	MetricCancellations,
 	MetricReleases, MetricReleaseDuration, MetricForced,
-	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricWatchdogLeases, MetricTickAge,
+	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricAgentRequests,
+	MetricWatchdogLeases, MetricTickAge,
 	MetricPubSubConnected, MetricPubSubReconnects, MetricCommands,
 }

@@ -39,6 +39,7 @@ const (
 	KeyMissing     attribute.Key = "lockdog.batch.missing"
 	KeyTaken       attribute.Key = "lockdog.batch.taken"
 	KeyFailed      attribute.Key = "lockdog.batch.failed"
+	KeyByAgent     attribute.Key = "lockdog.batch.by_agent"
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
@@ -114,9 +115,11 @@ var (
 	}
 	SpanBatch = Span{
 		Name: "renew batch", Plain: true, Parent: "none",
-		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed.",
+		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed. " +
+			"by_agent: so many the agent renewed; if all, there was no call.",
 		Attributes: []attribute.Key{
-			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyErrorType,
+			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyByAgent,
+			KeyErrorType,
 			semconv.DBSystemNameKey, semconv.DBOperationNameKey, semconv.ServerAddressKey, semconv.ServerPortKey,
 			semconv.DBOperationBatchSizeKey,
 		},

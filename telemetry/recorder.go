@@ -53,6 +53,7 @@ type Recorder struct {
 	leases                 upDown
 	batchTime, scheduleLag metric.Float64Histogram
 	batchSets              sets
+	agentRequests          counts
 
 	ends Burst // for records without a batch: leases that were canceled or held too long, deadlocks
 
@@ -91,6 +92,7 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	r.scheduleLag = i.histograms[MetricScheduleLag.Name]
 	r.batchTime = i.histograms[MetricBatchDuration.Name]
 	r.batchSets = newSets(MetricBatchDuration.Labels[0])
+	r.agentRequests = newCounts(i, MetricAgentRequests)
 	return r, nil
 }
 

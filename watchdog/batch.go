@@ -15,6 +15,7 @@ type Batch struct {
 	Results []Result  // to be filled in place by Config.Renew, one per lease; the zero value is Failed
 	Planned time.Time // when the call was due
 	Sent    time.Time // when Config.Renew was called
+	Urgent  bool      // it follows Verify, Moved or a failure, or has less time than usual
 
 	// Attachment is data that Config.Renew keeps for the callbacks of this batch. The engine ignores it.
 	Attachment any
@@ -32,14 +33,14 @@ const (
 	Renewed                // the lease runs for its whole TTL again, counted from Batch.Sent
 	Missing                // the server no longer has the lease
 	Taken                  // the lock has another owner, or its key holds something else
-	Moved                  // the lease is on another node now: Result.Node
+	Moved                  // to be renewed by an extra call, at Result.Node: the node that has the lease now
 )
 
 // Result is the result of a call for one lease.
 type Result struct {
 	Outcome Outcome // what became of the lease
 	Err     error   // with Failed: why; with Taken: the server's error, if there was one
-	Node    string  // with Moved: the node that has the lease now
+	Node    string  // with Moved: the node of the extra call, which may be that of this one
 }
 
 // Renewal is one attempt to renew a lease, as its Holder gets it.

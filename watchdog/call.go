@@ -28,6 +28,7 @@ func (e *Engine) startCall(c *cohort, now int64) {
 		Leases:  slices.Clone(c.leases),
 		Results: make([]Result, len(c.leases)),
 		Planned: e.at(c.due),
+		Urgent:  c.offCycle || c.tries > 0 || timeout < g.timeout,
 	}
 	e.wg.Add(1)
 	go e.makeCall(c, batch, time.Duration(timeout))

@@ -2,6 +2,7 @@ package watchdog_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -210,6 +211,45 @@ func TestMoved(t *testing.T) {
 		}
 		if len(circle.losses) != 1 || circle.losses[0].Err != nil {
 			t.Errorf("losses %+v", circle.losses)
+		}
+	})
+}
+
+// A call is urgent if it is a retry, follows Verify, or is made so late that it has less time than usual.
+func TestUrgent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var urgent []bool
+		fail := false
+		s := &server{before: func(_ context.Context, b *watchdog.Batch) bool {
+			urgent = append(urgent, b.Urgent)
+			return !fail
+		}}
+		e := start(t, s)
+		locks := watch(e, 2, nil)
+		sleep(e, interval+time.Second) // planned
+		e.Verify(&locks[0].Lease)
+		sleep(e, time.Second)
+		sleep(e, interval) // planned
+		before := len(urgent)
+		if want := []bool{false, true, false}; !slices.Equal(urgent, want) && !slices.Equal(urgent, append(want, false)) {
+			t.Errorf("urgent: %v, want %v", urgent, want)
+		}
+		fail = true
+		sleep(e, interval)
+		if got := urgent[before:]; len(got) < 3 || slices.Contains(got[2:], false) { // two cohorts may fail
+			t.Errorf("of calls that fail and their retries urgent: %v", got)
+		}
+		fail = false
+		sleep(e, time.Minute)
+		before = len(urgent)
+		brief := &lock{}
+		sp := spec(brief)
+		sp.Until = time.Now().Add(time.Second)
+		e.Watch(&brief.Lease, sp)
+		sleep(e, time.Second)
+		if got := urgent[before:]; len(got) == 0 || !got[0] {
+			t.Errorf("of a lease that was granted for a second urgent: %v", got)
 		}
 	})
 }

@@ -252,6 +252,30 @@ local groups = [
     ],
   },
   {
+    name: 'lockdog.agent',
+    rules: [
+      {
+        alert: 'LockdogAgentDown',
+        expr: |||
+          sum by (%(by), instance) (increase(lockdog_agent_requests_total{lockdog_outcome="error", %(selector)}[10m])) > 0
+          unless
+          sum by (%(by), instance) (increase(lockdog_agent_requests_total{lockdog_outcome=~"ok|partial", %(selector)}[10m])) > 0
+        |||,
+        'for': '5m',
+        labels: { severity: 'info' },
+        dashboard:: 'lockdog-watchdog',
+        annotations: {
+          summary: '{{ $labels.instance }} renews without the agent of its machine.',
+          description: |||
+            In 10 minutes {{ $labels.instance }} ({{ $labels.job }}) has asked the agent of its machine {{ printf "%.0f" $value }} times,
+            and the agent has renewed nothing. No lease is lost, the process renews by itself, but Redis gets more calls.
+            First see whether the agent runs: lockdog agent status, on that machine.
+          |||,
+        },
+      },
+    ],
+  },
+  {
     name: 'lockdog.callers',
     rules: [
       {

@@ -48,6 +48,7 @@ Exit codes: 0 when it was interrupted and has released its locks, 2 for bad flag
 // flags has the values of the command-line flags.
 type flags struct {
 	addr, otlp, service, traceURL string
+	agent                         string
 	redis                         *redis.Options
 	lease, work, wait, hold       time.Duration
 	workers                       int
@@ -106,6 +107,7 @@ func parse(args []string, stdout io.Writer) (f flags, err error) {
 		"the service.name `NAME` of all telemetry; scrape the metrics under a job of the same name")
 	set.StringVar(&f.traceURL, "trace-url", "",
 		"`URL` of a trace, which /debug/locks links to, like http://localhost:16686/trace/{trace_id}")
+	set.StringVar(&f.agent, "agent", "", "`PATH` of the socket of a lockdog agent, which renews the leases")
 	set.DurationVar(&f.lease, "lease", lock.DefaultLease, "the lease of all locks; it is renewed every third of it")
 	set.DurationVar(&f.work, "work", 100*time.Millisecond, "how long a request works under its lock on average")
 	set.DurationVar(&f.wait, "wait", 2*time.Second, "how long a request waits for the lock of its order")

@@ -70,13 +70,17 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 		renewals.AddHook(newChaos(f.chaos, newRand(f.seed, streamChaos)))
 		s.log.WarnContext(ctx, "renewals are made to fail", "share", f.chaos)
 	}
-	s.locks, err = lock.New(s.rdb,
-		lock.WithKeyPrefix(f.service+":locks:"), // the orders are in the same Redis
+	opts := []lock.Option{
+		lock.WithKeyPrefix(f.service + ":locks:"), // the orders are in the same Redis
 		lock.WithLease(f.lease),
-		lock.WithHoldWarning(10*f.hold),
+		lock.WithHoldWarning(10 * f.hold),
 		lock.WithRenewalClient(renewals),
 		lock.WithLogger(s.log),
-	)
+	}
+	if f.agent != "" {
+		opts = append(opts, lock.WithAgent(f.agent))
+	}
+	s.locks, err = lock.New(s.rdb, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("-lease %v, -service %q: %w", f.lease, f.service, err)
 	}

@@ -3,13 +3,20 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/agent"
 )
 
 // The two services, by the service.name of their telemetry, which is their job in Prometheus. They differ in their leases: orders has
@@ -43,19 +50,20 @@ type instance struct {
 
 func startStack(t *testing.T) *stack {
 	t.Helper()
-	redis := redistest.Start(t)
-	s := &stack{cable: redistest.NewProxy(t, redis.Addr())}
+	server := redistest.Start(t)
+	s := &stack{cable: redistest.NewProxy(t, server.Addr())}
 
 	s.jaeger = startJaeger(t, "jaeger")
 
 	bin := build(t, "examples", "orders")
 	addrs := freeAddrs(t, 4)
 	peers := fmt.Sprintf("http://%s,http://%s", addrs[0], addrs[1])
-	s.a = s.startOrders(t, bin, "orders-a", orders, addrs[0], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
+	s.a = s.startOrders(t, bin, "orders-a", orders, addrs[0], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s",
+		"-agent", s.startAgent(t))
 	s.b = s.startOrders(t, bin, "orders-b", orders, addrs[1], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
 	s.idle = s.startOrders(t, bin, "patient", patient, addrs[2], "-load", "0", "-hold", "10m")
 
-	startExporter(t, redis, addrs[3])
+	startExporter(t, server, addrs[3])
 
 	s.prometheus = startPrometheus(t, scrapeEvery, map[string][]string{
 		orders: {addrs[0], addrs[1]}, patient: {addrs[2]}, "redis": {addrs[3]},
@@ -63,12 +71,39 @@ func startStack(t *testing.T) *stack {
 	return s
 }
 
+// startAgent starts an agent, and returns its socket.
+func (s *stack) startAgent(t *testing.T) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent") // t.TempDir's path is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: s.cable.Addr()})
+	a, err := agent.New(rdb, agent.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(dir, "agent.sock")
+	l, err := agent.Listen(socket, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(a.Close(context.Background()), <-served, rdb.Close(), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return socket
+}
+
 // startExporter shows the metrics of a Redis at addr.
-func startExporter(t *testing.T, redis *redistest.Server, addr string) {
+func startExporter(t *testing.T, server *redistest.Server, addr string) {
 	t.Helper()
 	launch(t, "redis-exporter", nil,
 		installed(t, "prometheus-redis-exporter", "apt-get update && apt-get install -y prometheus-redis-exporter"),
-		"-redis.addr", "redis://"+redis.Addr(), "-web.listen-address", addr).ready(t, "http://"+addr+"/metrics")
+		"-redis.addr", "redis://"+server.Addr(), "-web.listen-address", addr).ready(t, "http://"+addr+"/metrics")
 }
 
 func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args ...string) *instance {

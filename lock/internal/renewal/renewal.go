@@ -8,8 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/agentlink"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -43,12 +42,11 @@ type Leases interface {
 
 // Config says how a Renewer reaches Redis, and which leases it renews.
 type Config struct {
-	Dispatcher *dispatch.Dispatcher
-	Backend    *backend.Redis
-	Recorder   *telemetry.Recorder
-	Leases     Leases
-	BatchSize  int // see watchdog.Config
-	Panicked   func(v any, stack []byte)
+	Caller
+	Agent     *agentlink.Link // nil: there is no agent
+	Leases    Leases
+	BatchSize int // see watchdog.Config
+	Panicked  func(v any, stack []byte)
 }
 
 // Renewer is a watchdog that renews in Redis, over the connections reserved for renewals if these can be opened. A
@@ -56,6 +54,7 @@ type Config struct {
 type Renewer struct {
 	*watchdog.Engine
 	cfg      Config
+	agent    agent
 	losses   *telemetry.Burst // for leases whose deadline has passed
 	topology *topologyWatch
 }
@@ -63,6 +62,7 @@ type Renewer struct {
 // New returns a Renewer that does nothing before the first Watch.
 func New(cfg Config) *Renewer {
 	r := &Renewer{cfg: cfg, losses: cfg.Recorder.NewBurst()}
+	r.agent.link, r.agent.nodes = cfg.Agent, make(map[string]*agentNode)
 	r.Engine = watchdog.New(watchdog.Config{
 		BatchSize: cfg.BatchSize, Panicked: cfg.Panicked,
 		Renew: r.renew,
@@ -82,6 +82,7 @@ func (r *Renewer) Watch(l *watchdog.Lease, s watchdog.Spec) {
 func (r *Renewer) Close() {
 	r.Engine.Close()
 	r.topology.close()
+	r.agent.link.Close()
 }
 
 // batchRecord is what telemetry needs to know about one batch.
@@ -99,25 +100,31 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 		return holderOf(l).Telemetry().ShowsRenewal()
 	})
 	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), b.Lag(), shown)
-	err := r.renewBatch(ctx, b)
+	byAgent, err := r.renewBatch(ctx, b)
 	record.end = time.Now()
 
-	var count [watchdog.Moved + 1]int
-	var firstFailure error
 	for i := range b.Results {
-		res := &b.Results[i]
-		if err != nil && res.Outcome != watchdog.Moved {
-			*res = watchdog.Result{Err: err}
-		}
-		count[res.Outcome]++
-		if firstFailure == nil && res.Outcome == watchdog.Failed {
-			firstFailure = res.Err
+		if b.Results[i].Outcome == watchdog.Moved && b.Results[i].Node != b.Node {
+			holderOf(b.Leases[i]).NodeChanged()
 		}
 	}
+	count, firstFailure := Count(b.Results)
+	record.span.ByAgent(byAgent)
 	record.span.End(
 		count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed],
 		redisfail.Classify(firstFailure).Kind, err,
 	)
+}
+
+// Count counts results by outcome, and returns the error of the first failure.
+func Count(results []watchdog.Result) (count [watchdog.Moved + 1]int, firstFailure error) {
+	for i := range results {
+		count[results[i].Outcome]++
+		if firstFailure == nil && results[i].Outcome == watchdog.Failed {
+			firstFailure = results[i].Err
+		}
+	}
+	return count, firstFailure
 }
 
 // Report reports the renewal of one lease to telemetry.

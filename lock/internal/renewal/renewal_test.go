@@ -24,23 +24,15 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// testLease is a lease that only has an entry.
-type testLease struct {
-	watchdog.Lease
-	entry Target
-	hold  telemetry.Hold
-}
+// noLeases are the leases of a client that holds nothing.
+type noLeases struct{}
 
-func (l *testLease) Target() Target                      { return l.entry }
-func (l *testLease) Telemetry() *telemetry.Hold          { return &l.hold }
-func (l *testLease) NodeChanged()                        {}
-func (l *testLease) Renewal(watchdog.Renewal)            {}
-func (l *testLease) Lost(watchdog.Loss) func()           { return nil }
-func (l *testLease) Alarm(time.Time) (time.Time, func()) { return time.Time{}, nil }
-func (l *testLease) All() []*watchdog.Lease              { return []*watchdog.Lease{&l.Lease} }
-func (l *testLease) Count() int                          { return 1 }
-func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
-	e, ctx := l.entry, t.Context()
+func (noLeases) All() []*watchdog.Lease { return nil }
+func (noLeases) Count() int             { return 0 }
+
+// write writes what Redis stores of a lease.
+func write(p redis.Pipeliner, t *testing.T, e Target) {
+	ctx := t.Context()
 	if e.Holding == script.HoldsPermit {
 		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.Expiry).UnixMilli()), Member: e.Holding.StoredOwner(e.Owner)})
 		return
@@ -60,7 +52,7 @@ func newRenewer(t *testing.T, be *backend.Redis) (*Renewer, *telemetry.Recorder)
 	}
 	d := dispatch.New(dispatch.Config{Backend: be, Recorder: rec})
 	t.Cleanup(d.Close)
-	return New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}}), rec
+	return New(Config{Caller: Caller{Dispatcher: d, Backend: be, Recorder: rec}, Leases: noLeases{}}), rec
 }
 
 // Leases of several kinds and lengths, which a batch has in any order, are asked for kind by kind, and each gets its own result.
@@ -78,7 +70,7 @@ func TestRenewMixedBatch(t *testing.T) {
 		defer r.Close()
 
 		const rounds = 3
-		b := &watchdog.Batch{Node: r.cfg.Dispatcher.Node("").Name, Sent: time.Now()}
+		a := &Attempt{Node: r.cfg.Dispatcher.Node("").Name}
 		var want []watchdog.Outcome
 		for i := range rounds {
 			for n, e := range []Target{
@@ -88,32 +80,30 @@ func TestRenewMixedBatch(t *testing.T) {
 				{Key: "permits", Expiry: time.Hour, Holding: script.HoldsPermit},
 			} {
 				e.Key, e.Owner, e.ExpiryArg = fmt.Sprint(e.Key, ":", i), fmt.Sprintf("v/1:0000000000000001-%d", n), e.Expiry.Milliseconds()
-				l := &testLease{entry: e}
-				r.Watch(&l.Lease, watchdog.Spec{TTL: e.Expiry, Sent: time.Now(), Holder: l})
-				b.Leases, b.Results = append(b.Leases, &l.Lease), append(b.Results, watchdog.Result{})
+				a.Targets, a.Results = append(a.Targets, e), append(a.Results, watchdog.Result{})
 				if gone := i == 1 && e.Holding == script.HoldsField; gone { // of each length
 					want = append(want, watchdog.Missing)
 					continue
 				}
 				want = append(want, watchdog.Renewed)
-				if _, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error { l.write(p, t); return nil }); err != nil {
+				if _, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error { write(p, t, e); return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 
-		if call := r.request(t.Context(), b, r.leasesAtNode(b)); len(call.Args) != 1+4*3+2*len(b.Leases) {
-			t.Errorf("%d arguments for %d leases of four sorts: %v", len(call.Args), len(b.Leases), call.Args)
+		if call := r.cfg.request(t.Context(), a, r.cfg.leasesAtNode(a)); len(call.Args) != 1+4*3+2*len(a.Targets) {
+			t.Errorf("%d arguments for %d leases of four sorts: %v", len(call.Args), len(a.Targets), call.Args)
 		}
-		if err := r.renewBatch(t.Context(), b); err != nil {
+		if err := r.cfg.Renew(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		var got []watchdog.Outcome
-		for _, res := range b.Results {
+		for _, res := range a.Results {
 			got = append(got, res.Outcome)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("results %v, want %v: %+v", got, want, b.Results)
+			t.Errorf("results %v, want %v: %+v", got, want, a.Results)
 		}
 	})
 }
@@ -138,23 +128,21 @@ func TestUnknownPrimary(t *testing.T) {
 			{Outcome: watchdog.Taken},
 			{Outcome: watchdog.Taken, Err: redisfail.ReplyError("WRONGTYPE")},
 		}
-		b := &watchdog.Batch{Results: append(slices.Clone(results), watchdog.Result{Err: redisfail.ErrLate})}
-		for range b.Results {
-			l := &testLease{entry: Target{Key: "job"}}
-			r.Watch(&l.Lease, watchdog.Spec{TTL: time.Hour, Sent: time.Now(), Holder: l})
-			b.Leases = append(b.Leases, &l.Lease)
+		a := &Attempt{
+			Targets: slices.Repeat([]Target{{Key: "job"}}, len(results)+1),
+			Results: append(slices.Clone(results), watchdog.Result{Err: redisfail.ErrLate}),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if r.confirmNode(ctx, b) {
+		if r.cfg.confirmNode(ctx, a) {
 			t.Error("the answers count")
 		}
 		for i, want := range results {
-			if got := b.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrServersUnknown) {
+			if got := a.Results[i]; got.Outcome != watchdog.Failed || !errors.Is(got.Err, backend.ErrServersUnknown) {
 				t.Errorf("%+v counts as %+v", want, got)
 			}
 		}
-		if got := b.Results[len(results)]; !errors.Is(got.Err, redisfail.ErrLate) {
+		if got := a.Results[len(results)]; !errors.Is(got.Err, redisfail.ErrLate) {
 			t.Errorf("a failure became %+v", got)
 		}
 		close(over)

@@ -70,6 +70,10 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		now := time.Now()
 		burst := r.NewBurst()
 		_, batch := r.StartBatch(context.Background(), "node:1", 4, time.Millisecond, true)
+		for _, renewed := range []int{4, 1, 0} {
+			r.AgentRequest(ctx, renewed, 4)
+		}
+		batch.ByAgent(1)
 		batch.End(1, 1, 1, 1, telemetry.ErrorTimeout, nil)
 		for range 11 {
 			for _, o := range []telemetry.Outcome{

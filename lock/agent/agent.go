@@ -1,0 +1,209 @@
+// Package agent renews the leases of all programs on a machine together. Run one agent per machine ("lockdog agent"),
+// and give its socket to the programs' clients: lock.WithAgent.
+//
+// A client takes and releases its locks by itself, as without an agent. Only its renewals go to the agent, which
+// collects those of all clients for a moment, a 120th of a lease at most, and makes common calls to Redis. N locks of P
+// processes then cost about N/256 calls per renewal interval, or 40 if that is more (for each node, and for each length
+// of lease), instead of at least P.
+//
+// No lease depends on the agent. A renewal counts from before the client asked for it, by the client's clock. What the
+// agent doesn't renew in time, the client renews by itself, at once. So an agent that hangs, is stopped, restarted or
+// replaced costs calls, but no lease. It keeps no state that must survive it.
+//
+// The agent listens only on a Unix socket. Whoever may open that can prolong or shorten a lease whose owner it knows,
+// and nothing else. Owners are in spans and logs.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/agentlink"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/renewal"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Config has the options of an agent. The zero value uses OpenTelemetry's globals and slog's default logger.
+type Config struct {
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	Logger         *slog.Logger
+}
+
+// Agent is an agent. It is safe for concurrent use.
+type Agent struct {
+	cfg     Config
+	backend *backend.Redis
+	rec     *telemetry.Recorder
+	calls   *dispatch.Dispatcher
+	batches *batches
+	server  http.Server
+	started time.Time // 0 on the agent's clock
+
+	stop         context.CancelFunc // ends the contexts of all HTTP requests
+	closing      sync.Once
+	closeErr     error
+	mostSessions int64
+	sessions     atomic.Int64
+	requests     atomic.Int64
+}
+
+// New returns an agent that renews through rdb: a *redis.Client (also of NewFailoverClient) or a *redis.ClusterClient,
+// for the same servers and database as the clients'. An error that matches lock.ErrInvalid says what is wrong with rdb
+// or its settings. The program closes rdb after Close.
+func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
+	be, err := backend.NewRedis(rdb, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", lock.ErrInvalid, err)
+	}
+	if be.Topology() != "" {
+		return nil, fmt.Errorf("%w: not for this Redis client: %w", lock.ErrInvalid, agentlink.ErrLayout)
+	}
+	rec, err := telemetry.NewRecorder(telemetry.Config{
+		TracerProvider: cfg.TracerProvider, MeterProvider: cfg.MeterProvider, Logger: cfg.Logger,
+	})
+	if err != nil {
+		_ = be.Close()
+		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
+	}
+	a := &Agent{cfg: cfg, backend: be, rec: rec, started: time.Now(), mostSessions: maxSessions}
+	a.calls = dispatch.New(dispatch.Config{Backend: be, Recorder: rec, Panicked: a.panicked})
+	a.batches = &batches{
+		caller:   renewal.Caller{Dispatcher: a.calls, Backend: be, Recorder: rec},
+		panicked: a.panicked, waiting: make(map[class]*batch),
+	}
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST "+agentlink.Path, a.session)
+	routes.HandleFunc("GET /v1/status", a.status)
+	var alive context.Context
+	alive, a.stop = context.WithCancel(context.Background())
+	a.server = http.Server{
+		BaseContext: func(net.Listener) context.Context { return alive },
+		Handler:     routes,
+		ReadTimeout: helloTime, WriteTimeout: helloTime, IdleTimeout: helloTime, MaxHeaderBytes: 8 << 10,
+		ErrorLog: slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn),
+	}
+	return a, nil
+}
+
+// Listen makes a Unix socket that only users with the rights of mode may open. It replaces a socket that is at path, so
+// that a new agent takes over from an old one: the old one keeps the connections that it has.
+func Listen(path string, mode os.FileMode) (net.Listener, error) {
+	if err := notAFile(path); err != nil {
+		return nil, err
+	}
+	if most := maxSocketPath - len("/.0123456789/s"); len(filepath.Dir(path)) > most {
+		return nil, fmt.Errorf("the directory of the socket %s: must have %d bytes at most", path, most)
+	}
+	private, err := os.MkdirTemp(filepath.Dir(path), ".") // nobody else may open the socket before it has its rights
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(private) }()
+	first := filepath.Join(private, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(first, mode); err == nil {
+		err = os.Rename(first, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// maxSocketPath is the longest path that all systems allow for a Unix socket.
+const maxSocketPath = 103
+
+// notAFile returns an error if there is something other than a socket at path.
+func notAFile(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("%s is there already, and is no socket", path)
+	}
+	return nil
+}
+
+// Serve serves clients until Close, and then returns nil. Several calls for several listeners may run at a time.
+func (a *Agent) Serve(l net.Listener) error {
+	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close answers what was asked before, which takes three seconds at most, and ends all connections. The clients renew
+// by themselves then. A connection that has said nothing yet may cost two seconds more. If ctx ends first, Close ends
+// the connections at once. Later calls return what the first one did.
+func (a *Agent) Close(ctx context.Context) error {
+	a.closing.Do(func() {
+		a.stop()
+		a.closeErr = a.server.Shutdown(ctx)
+		if a.closeErr != nil {
+			_ = a.server.Close()
+		}
+		a.calls.Close()
+		a.closeErr = errors.Join(a.closeErr, a.backend.Close())
+		a.rec.Close()
+	})
+	return a.closeErr
+}
+
+// Status is what GET /v1/status answers.
+type Status struct {
+	Sessions int64     `json:"sessions"` // of clients, now
+	Requests int64     `json:"requests"` // of clients, since the start
+	Calls    int64     `json:"calls"`    // batches renewed in Redis
+	Renewed  int64     `json:"renewed"`  // leases, each time
+	Started  time.Time `json:"started"`
+	PID      int       `json:"pid"`
+}
+
+// Status returns what the agent has done.
+func (a *Agent) Status() Status {
+	return Status{
+		Sessions: a.sessions.Load(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
+		Renewed: a.batches.renewed.Load(), Started: a.started, PID: os.Getpid(),
+	}
+}
+
+func (a *Agent) status(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(a.Status())
+}
+
+func (a *Agent) logger() *slog.Logger {
+	if a.cfg.Logger != nil {
+		return a.cfg.Logger
+	}
+	return slog.Default()
+}
+
+func (a *Agent) panicked(v any, stack []byte) {
+	a.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack))
+}
