@@ -138,7 +138,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockdog",
 		Short: "See, take and free the locks of a Redis",
-		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, and tells what a Redis will do to locks.
+		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, renews the leases of a machine together, and tells what a Redis will do to locks.
 
 The locks are those of programs that use github.com/lockdog/lockdog, and of Redisson. The address is -u or $REDIS_URL. Whether it is that of a single
 server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.
@@ -152,6 +152,7 @@ couldn't be read in full; 74 if the output can't be written. Those of run are mo
   lockdog watch                      the same, live
   lockdog unlock orders:42 --force   take it away from its holder
   lockdog run backup -- ./backup.sh  run a command while holding a lock
+  lockdog agent                      renew for all programs of a machine
   lockdog doctor                     what will hurt locks on this Redis`,
 		Version:           telemetry.Version,
 		Args:              noSuchCommand,
@@ -173,7 +174,8 @@ couldn't be read in full; 74 if the output can't be written. Those of run are mo
 	completeFiles(root, "cacert", "cert", "key", "password-file")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
 	for _, add := range []func() *cobra.Command{
-		a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand,
+		a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.agentCommand,
+		a.doctorCommand,
 	} {
 		root.AddCommand(add())
 	}

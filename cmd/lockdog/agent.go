@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/agent"
+)
+
+const (
+	envAgent      = "LOCKDOG_AGENT"
+	defaultSocket = "/run/lockdog/agent.sock"
+
+	// closeWithin bounds how long the agent waits for the calls under way when it ends.
+	closeWithin = 10 * time.Second
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	var socket, mode string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Renew the leases of all programs on this machine together",
+		Long: `Renew the leases of all programs on this machine in common calls, one for up to 256 leases. A program's client uses the agent if it has WithAgent and the path
+of the socket. It takes and releases locks by itself. If the agent is gone, stopped or slow, the client renews by itself, and no lease is lost.
+
+The address of Redis must be that of the programs, in the same words. Whoever may open the socket can prolong or shorten a lease whose owner it knows, and nothing
+else. A new agent takes the socket over from an old one, so start it before you end the old one. It runs until it gets SIGTERM or SIGINT.`,
+		Example: `  lockdog agent -u redis.example.com:6379 --socket /run/lockdog/agent.sock
+  lockdog agent status`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			bits, err := strconv.ParseUint(mode, 8, 32)
+			if err != nil || bits > 0o777 {
+				return usagef("--mode %q: must be the rights for a file in octal digits, such as 0660", mode)
+			}
+			return a.agent(cmd.Context(), socket, os.FileMode(bits))
+		},
+	}
+	cmd.PersistentFlags().StringVar(&socket, "socket", cmp.Or(os.Getenv(envAgent), defaultSocket),
+		"path of the Unix socket; default $"+envAgent+", or "+defaultSocket)
+	cmd.Flags().StringVar(&mode, "mode", "0600", "rights for the socket: 0660 also for its group")
+	completeFiles(cmd, "socket")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "status",
+		Short: "Show what the agent of this machine does",
+		Args:  args(0, 0, ""),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.agentStatus(cmd.Context(), socket) },
+	})
+	return cmd
+}
+
+// agent runs an agent until ctx ends.
+func (a *app) agent(ctx context.Context, socket string, mode os.FileMode) error {
+	t, stop := a.telemetry(ctx)
+	defer stop()
+	server, err := a.conn.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Close() }()
+	ag, err := agent.New(server.UniversalClient, agent.Config{
+		TracerProvider: t.TracerProvider, MeterProvider: t.MeterProvider, Logger: t.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := agent.Listen(socket, mode)
+	if err != nil {
+		return errors.Join(usagef("--socket: %w", err), ag.Close(ctx))
+	}
+	served := make(chan error, 1)
+	go func() { served <- ag.Serve(l) }()
+	if err := a.print(fmt.Sprintf("renewing for clients at %s in %s\n", text.Safe(socket), text.Safe(server.Addr)),
+		map[string]string{"socket": socket, "redis": server.Addr}); err != nil {
+		return errors.Join(err, ag.Close(ctx))
+	}
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	within, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	return errors.Join(err, ag.Close(within))
+}
+
+// agentStatus prints what the agent at a socket says of itself.
+func (a *app) agentStatus(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, a.conn.Timeout)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	var s agent.Status
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lockdog/v1/status", http.NoBody)
+	if err == nil {
+		var resp *http.Response
+		if resp, err = client.Do(req); err == nil { //nolint:gosec // the address is that of a socket, which the user names
+			defer func() { _ = resp.Body.Close() }()
+			err = json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&s)
+		}
+	}
+	if err != nil {
+		return &exitError{code: exitUnavailable, err: fmt.Errorf("no agent at %s: %w", socket, err)}
+	}
+	each := 0.0
+	if s.Calls > 0 {
+		each = float64(s.Renewed) / float64(s.Calls)
+	}
+	return a.print(fmt.Sprintf(
+		"process   %d, since %s\nclients   %d\nrenewed   %d leases, in %d calls: %.1f each\n",
+		s.PID, s.Started.UTC().Format(time.RFC3339), s.Sessions, s.Renewed, s.Calls, each), s)
+}
