@@ -138,9 +138,6 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// maxSocketPath is the longest path that all systems allow for a Unix socket.
-const maxSocketPath = 103
-
 func (c *Client) initialized() bool { return c != nil && c.ops != nil }
 
 // check validates the options of New, and fills in the default client id.
@@ -164,9 +161,9 @@ func (c *clientConfig) check() error {
 		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'",
 			ErrInvalid, c.id, maxTextBytes)
 	}
-	if c.dialAgent != nil && (c.agent == "" || len(c.agent) > maxSocketPath) {
+	if c.dialAgent != nil && (c.agent == "" || len(c.agent) > agentlink.MaxPath) {
 		return fmt.Errorf("%w: WithAgent(%.128q): must be the path of a Unix socket, 1 to %d bytes",
-			ErrInvalid, c.agent, maxSocketPath)
+			ErrInvalid, c.agent, agentlink.MaxPath)
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)

@@ -47,14 +47,14 @@ Exit codes: 0 when it was interrupted and has released its locks, 2 for bad flag
 
 // flags has the values of the command-line flags.
 type flags struct {
-	addr, otlp, service, traceURL string
-	agent                         string
-	redis                         *redis.Options
-	lease, work, wait, hold       time.Duration
-	workers                       int
-	rate, chaos                   float64
-	peers                         []string
-	seed                          uint64
+	addr, otlp, service, traceURL, agent string
+
+	redis                   *redis.Options
+	lease, work, wait, hold time.Duration
+	workers                 int
+	rate, chaos             float64
+	peers                   []string
+	seed                    uint64
 }
 
 func main() {

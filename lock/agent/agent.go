@@ -109,7 +109,7 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err := notAFile(path); err != nil {
 		return nil, err
 	}
-	if most := maxSocketPath - len("/.0123456789/s"); len(filepath.Dir(path)) > most {
+	if most := agentlink.MaxPath - len("/.0123456789/s"); len(filepath.Dir(path)) > most {
 		return nil, fmt.Errorf("the directory of the socket %s: must have %d bytes at most", path, most)
 	}
 	private, err := os.MkdirTemp(filepath.Dir(path), ".") // nobody else may open the socket before it has its rights
@@ -131,9 +131,6 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	}
 	return l, nil
 }
-
-// maxSocketPath is the longest path that all systems allow for a Unix socket.
-const maxSocketPath = 103
 
 // notAFile returns an error if there is something other than a socket at path.
 func notAFile(path string) error {

@@ -63,18 +63,6 @@ func (b *batches) prepare(ctx context.Context, key string) error {
 	return err
 }
 
-// nodeOf returns the node of the locks, that of the first that isn't at the node of the others.
-func (b *batches) nodeOf(asks []ask) (node string) {
-	for i, a := range asks {
-		at := b.caller.Backend.Node(a.target.Key)
-		if i > 0 && at != node {
-			return at
-		}
-		node = at
-	}
-	return node
-}
-
 // add adds leases of a node. Each is answered once, from another goroutine.
 func (b *batches) add(node string, asks []ask) {
 	b.mu.Lock()

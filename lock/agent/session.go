@@ -90,6 +90,13 @@ func (s *session) serve(ctx context.Context, req *agentlink.Request) agentlink.R
 		reply.Error = err.Error()
 		return reply
 	}
+	for _, l := range req.Leases {
+		if at := s.agent.backend.Node(l.Key); at != req.Node {
+			reply.Error = fmt.Sprintf("it has these locks at %q, the client at %q; if that lasts, give both the same address of Redis",
+				at, req.Node)
+			return reply
+		}
+	}
 	var mu sync.Mutex
 	var answers sync.WaitGroup
 	asks := make([]ask, len(req.Leases))
@@ -106,11 +113,6 @@ func (s *session) serve(ctx context.Context, req *agentlink.Request) agentlink.R
 				reply.Error = fmt.Sprintf("%.512s", err)
 			}
 		}}
-	}
-	if at := s.agent.batches.nodeOf(asks); at != req.Node {
-		reply.Error = fmt.Sprintf(
-			"it has these locks at %q, the client at %q; if that lasts, give both the same address of Redis", at, req.Node)
-		return reply
 	}
 	s.agent.batches.add(req.Node, asks)
 	answers.Wait()

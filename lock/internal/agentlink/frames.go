@@ -21,6 +21,9 @@ const (
 	MaxTime = 3 * time.Second
 )
 
+// MaxPath is the length of the longest path that all systems allow for a Unix socket.
+const MaxPath = 103
+
 // Hello is the agent's first line.
 type Hello struct {
 	Clock int64 `json:"clock"` // milliseconds on the agent's own clock, which begins anew when the agent starts
@@ -49,8 +52,7 @@ type Reply struct {
 	Error   string `json:"error,omitempty"` // why others weren't, for people
 }
 
-// ErrRequest is matched by the error for a Request that an agent must refuse.
-var ErrRequest = errors.New("bad request")
+var errRequest = errors.New("bad request")
 
 // The limits of what a client sends: more than any lock of package lock has.
 const (
@@ -62,22 +64,22 @@ const (
 // which is no lock, has no such field, so nobody can make the agent let it expire.
 func (r *Request) Check() error {
 	if len(r.Leases) == 0 || len(r.Leases) > MaxLeases {
-		return fmt.Errorf("%w: %d leases; 1 to %d are allowed", ErrRequest, len(r.Leases), MaxLeases)
+		return fmt.Errorf("%w: %d leases; 1 to %d are allowed", errRequest, len(r.Leases), MaxLeases)
 	}
 	for i := range r.Leases {
 		l := &r.Leases[i]
 		id, _ := script.ClientOf(l.Owner)
 		switch {
 		case l.Key == "" || len(l.Key) > maxText:
-			return fmt.Errorf("%w: lease %d: a key of %d bytes; 1 to %d are allowed", ErrRequest, i, len(l.Key), maxText)
+			return fmt.Errorf("%w: lease %d: a key of %d bytes; 1 to %d are allowed", errRequest, i, len(l.Key), maxText)
 		case id == "" || len(l.Owner) > maxText:
 			return fmt.Errorf("%w: lease %d: %.64q is no owner of lockdog, <client id>:<16 hex digits>-<number>",
-				ErrRequest, i, l.Owner)
+				errRequest, i, l.Owner)
 		case l.Holding > script.HoldsPermit:
-			return fmt.Errorf("%w: lease %d: holding %d; 0 to %d are allowed", ErrRequest, i, l.Holding, script.HoldsPermit)
+			return fmt.Errorf("%w: lease %d: holding %d; 0 to %d are allowed", errRequest, i, l.Holding, script.HoldsPermit)
 		case l.Milliseconds < 1 || l.Milliseconds > maxMilliseconds:
 			return fmt.Errorf("%w: lease %d: %d ms; 1 to %d are allowed",
-				ErrRequest, i, l.Milliseconds, maxMilliseconds)
+				errRequest, i, l.Milliseconds, maxMilliseconds)
 		}
 	}
 	return nil

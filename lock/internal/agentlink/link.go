@@ -2,7 +2,7 @@
 // two exchange.
 //
 // The agent is never trusted with a deadline. A lease counts from before the request to the agent was sent, by this
-// process's own clock. What the agent doesn't report as renewed, the client asks Redis for in the same attempt.
+// process's own clock. What the agent doesn't report as renewed, the client renews by itself (package renewal).
 package agentlink
 
 import (
