@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,10 +17,7 @@ import (
 // openWithAgent returns a client whose renewals an agent makes, with a client of Redis for each. It waits for the first renewal of a lease.
 func openWithAgent(t *testing.T, open func() redis.UniversalClient, name string, opts ...lock.Option) (held *lock.Lease, byAgent func() float64) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent") // t.TempDir's path is too long for a socket
-	must(t, "MkdirTemp", err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "agent.sock")
+	socket := filepath.Join(t.TempDir(), "s")
 	tel := newScope(t)
 	a, err := agent.New(open(), agent.Config{TracerProvider: tel.tracer, MeterProvider: tel.meter, Logger: tel.log})
 	must(t, "agent.New", err)

@@ -19,11 +19,7 @@ import (
 func TestAgent(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	dir, err := os.MkdirTemp("", "agent") // t.TempDir's path is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	socket := filepath.Join(dir, "agent.sock")
 	status := func() (s agent.Status) {
 		r := lockdog(t, server.Addr(), nil, "agent", "status", "--json", "--socket", socket)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -74,16 +73,12 @@ func startStack(t *testing.T) *stack {
 // startAgent starts an agent, and returns its socket.
 func (s *stack) startAgent(t *testing.T) (socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent") // t.TempDir's path is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
 	rdb := redis.NewClient(&redis.Options{Addr: s.cable.Addr()})
 	a, err := agent.New(rdb, agent.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket = filepath.Join(dir, "agent.sock")
+	socket = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := agent.Listen(socket, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +86,7 @@ func (s *stack) startAgent(t *testing.T) (socket string) {
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(l) }()
 	t.Cleanup(func() {
-		if err := errors.Join(a.Close(context.Background()), <-served, rdb.Close(), os.RemoveAll(dir)); err != nil {
+		if err := errors.Join(a.Close(context.Background()), <-served, rdb.Close()); err != nil {
 			t.Error(err)
 		}
 	})

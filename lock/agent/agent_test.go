@@ -25,15 +25,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const patience = 15 * time.Second
 
-// start starts an agent at a socket.
-func start(t *testing.T, rdb redis.UniversalClient, change ...func(*agent.Agent)) (socket string) {
+// start starts an agent at a new socket.
+func start(t *testing.T, rdb redis.UniversalClient, change ...func(*agent.Agent)) (a *agent.Agent, socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent") // t.TempDir's path is too long for a socket
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket = filepath.Join(dir, "agent.sock")
-	serve(t, rdb, socket, change...)
-	return socket
+	socket = filepath.Join(t.TempDir(), "s")
+	return serve(t, rdb, socket, change...), socket
 }
 
 func serve(t *testing.T, rdb redis.UniversalClient, socket string, change ...func(*agent.Agent)) *agent.Agent {
@@ -100,7 +96,7 @@ func TestSessionRefusals(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
-	socket := start(t, rdb)
+	_, socket := start(t, rdb)
 	const owner = "host/1:0123456789abcdef-1"
 	ours := fmt.Sprintf(`{"key":"job","owner":%q,"ms":30000}`, owner)
 	must(t, rdb.HSet(t.Context(), "job", owner, 1).Err())
@@ -145,11 +141,7 @@ func TestSessionRefusals(t *testing.T) {
 func TestSlowPeers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	dir, err := os.MkdirTemp("", "agent")
-	must(t, err)
-	defer func() { _ = os.RemoveAll(dir) }()
-	socket := filepath.Join(dir, "s")
-	a := serve(t, srv.Client(t), socket)
+	a, socket := start(t, srv.Client(t))
 	for range 20 {
 		c, _ := begin(t, socket)
 		go func() { // it asks without end, and reads nothing
@@ -182,7 +174,7 @@ func TestSlowPeers(t *testing.T) {
 func TestListen(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	socket := start(t, srv.Client(t))
+	_, socket := start(t, srv.Client(t))
 	old, oldReader := begin(t, socket)
 	second := serve(t, srv.Client(t), socket)
 	begin(t, socket)
@@ -241,12 +233,8 @@ func TestNotForARing(t *testing.T) {
 func TestCloseWithOddPeers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	dir, err := os.MkdirTemp("", "agent")
-	must(t, err)
-	defer func() { _ = os.RemoveAll(dir) }()
-	socket := filepath.Join(dir, "s")
 	const head = "POST /v1/session HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-	a := serve(t, srv.Client(t), socket, func(a *agent.Agent) { agent.SetMostSessions(a, 1) })
+	a, socket := start(t, srv.Client(t), func(a *agent.Agent) { agent.SetMostSessions(a, 1) })
 	for _, c := range []struct{ says, want string }{
 		{head + "2\r\n{\n\r\n", "not a request"},
 		{"GET /v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n", ""}, // and never sends the body
@@ -280,7 +268,7 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	var calm atomic.Bool
-	socket := start(t, srv.Client(t, func(o *redis.Options) {
+	_, socket := start(t, srv.Client(t, func(o *redis.Options) {
 		o.OnConnect = func(context.Context, *redis.Conn) error {
 			if !calm.Load() {
 				panic("a hook")
