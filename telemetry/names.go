@@ -165,7 +165,7 @@ var (
 	}, "Time a renewal call took; by an agent, with its wait for other leases.")
 	MetricAgentRequests = newMetric(counter, "lockdog.agent.requests", "{request}", []Label{
 		label(KeyOutcome, batchOK, batchPartial, batchError),
-	}, "Requests to the agent of the machine (WithAgent): ok if it renewed all leases, error if none, so that Redis was asked.")
+	}, "Requests to the agent of the machine (WithAgent): ok if it renewed all leases, error if none. One released meanwhile is not renewed.")
 	MetricWatchdogLeases = newMetric(upDownCounter, "lockdog.watchdog.leases", "{lock}", nil,
 		"Leases the watchdog looks after.")
 	MetricTickAge = newMetric(gauge, "lockdog.watchdog.tick.age", "s", nil,

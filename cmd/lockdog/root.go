@@ -138,7 +138,8 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockdog",
 		Short: "See, take and free the locks of a Redis",
-		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, renews the leases of a machine together, and tells what a Redis will do to locks.
+		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, and takes locks away. It renews the leases of
+a machine's programs in common calls, and tells what a Redis will do to locks.
 
 The locks are those of programs that use github.com/lockdog/lockdog, and of Redisson. The address is -u or $REDIS_URL. Whether it is that of a single
 server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.
