@@ -161,6 +161,9 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(
 		context.WithoutCancel(t.spanCtxs[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
 	unlink := context.AfterFunc(t.callsCtx, cancel)
+	if t.callsCtx.Err() != nil { // cancel may not have run yet
+		cancel()
+	}
 	return ctx, func() {
 		unlink()
 		cancel()
