@@ -157,15 +157,19 @@ func TestAgentFails(t *testing.T) {
 		serve func(net.Conn) // nil: nobody listens
 		why   string         // in the log
 	}{
-		"nobody listens":          {nil, "refused"},
-		"hangs up":                {func(c net.Conn) { _ = c.Close() }, "connecting to the agent"},
-		"says nothing":            {says(""), "timeout"},
-		"isn't an agent":          {says("+PONG\r\n"), "malformed"},
-		"is full":                 {says("HTTP/1.1 503 Full\r\nContent-Length: 5\r\n\r\nsorry"), "503 Full: sorry"},
-		"sends an endless line":   {says("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 2<<20)), "too long"},
-		"doesn't answer":          {answering(func(int) string { return "" }), "doesn't answer"},
-		"answers with an error":   {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"error":"no"}`, id) }), "the agent: no"},
-		"renews nothing":          {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"renewed":[]}`, id) }), "same database"},
+		"nobody listens":        {nil, "refused"},
+		"hangs up":              {func(c net.Conn) { _ = c.Close() }, "connecting to the agent"},
+		"says nothing":          {says(""), "timeout"},
+		"isn't an agent":        {says("+PONG\r\n"), "malformed"},
+		"is full":               {says("HTTP/1.1 503 Full\r\nContent-Length: 5\r\n\r\nsorry"), "503 Full: sorry"},
+		"sends an endless line": {says("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 2<<20)), "too long"},
+		"doesn't answer":        {answering(func(int) string { return "" }), "doesn't answer"},
+		"answers with an error": {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"error":"no"}`, id) }), "the agent: no"},
+		"renews nothing":        {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"renewed":[]}`, id) }), "same database"},
+		"renews nothing, in a while": {answering(func(id int) string {
+			time.Sleep(200 * time.Millisecond)
+			return fmt.Sprintf(`{"id":%d,"renewed":[]}`, id)
+		}), "same database"},
 		"answers others":          {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"renewed":[0]}`, id+1) }), "doesn't answer"},
 		"renews what isn't there": {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"renewed":[0,7]}`, id) }), "lease 7 of 1"},
 		"renews what can't be":    {answering(func(id int) string { return fmt.Sprintf(`{"id":%d,"renewed":[-1]}`, id) }), "lease -1 of 1"},

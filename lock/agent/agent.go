@@ -202,5 +202,6 @@ func (a *Agent) logger() *slog.Logger {
 }
 
 func (a *Agent) panicked(v any, stack []byte) {
+	defer func() { _ = recover() }() // the logger may be what panics
 	a.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack))
 }

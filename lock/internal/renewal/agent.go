@@ -33,8 +33,9 @@ type agent struct {
 
 // agentNode is a node at which the agent may renew.
 type agentNode struct {
-	direct time.Time // when this client last renewed there by itself
-	asked  int       // batches at the agent
+	direct time.Time         // when this client last renewed there by itself
+	asked  int               // batches at the agent
+	absent []*watchdog.Lease // the last batch of which the agent has found nothing
 }
 
 // begin reports whether the agent may renew a batch of leases with an expiry. If so, end must be called afterwards.
@@ -62,20 +63,37 @@ func (a *agent) end(node string) {
 	a.nodes[node].asked--
 }
 
-// noteDirect notes the results of a call that this client has made to a node by itself.
-func (a *agent) noteDirect(node string, results []watchdog.Result) {
-	if a.link == nil || !slices.ContainsFunc(results, isRenewed) {
+// noteAbsent notes that the agent has found none of the leases of a batch, and has named no reason.
+func (a *agent) noteAbsent(b *watchdog.Batch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nodes[b.Node].absent = slices.Clone(b.Leases)
+}
+
+// noteDirect notes the results of a call that this client has made to a node by itself. If it has renewed a lease that
+// the agent didn't find, the agent isn't asked for a while.
+func (a *agent) noteDirect(b *watchdog.Batch, results []watchdog.Result) {
+	if a.link == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.nodes[node] == nil {
-		a.nodes[node] = &agentNode{}
+	n := a.nodes[b.Node]
+	for i, r := range results {
+		if r.Outcome != watchdog.Renewed {
+			continue
+		}
+		if n == nil {
+			n = &agentNode{}
+			a.nodes[b.Node] = n
+		}
+		n.direct = time.Now()
+		if slices.Contains(n.absent, b.Leases[i]) {
+			n.absent = nil
+			a.link.Rest(agentlink.ErrUseless)
+		}
 	}
-	a.nodes[node].direct = time.Now()
 }
-
-func isRenewed(r watchdog.Result) bool { return r.Outcome == watchdog.Renewed }
 
 // renewBatch makes one attempt to renew a batch: by the agent as far as it can, and in Redis for the rest. If the agent
 // took some time, the rest is left to an extra attempt. renewBatch returns how many leases the agent has renewed, and
@@ -87,7 +105,7 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) (byAgent in
 	}
 	if !r.agent.begin(ctx, b, all.Targets[0].Expiry) {
 		err = r.cfg.Renew(ctx, all)
-		r.agent.noteDirect(b.Node, all.Results)
+		r.agent.noteDirect(b, all.Results)
 		return 0, err
 	}
 	defer r.agent.end(b.Node)
@@ -95,6 +113,9 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) (byAgent in
 	byAgent = len(b.Leases) - len(left)
 	if len(left) == 0 {
 		return byAgent, nil
+	}
+	if byAgent == 0 && refused == nil {
+		r.agent.noteAbsent(b)
 	}
 	if end, _ := ctx.Deadline(); time.Since(b.Sent) > end.Sub(b.Sent)/50 {
 		// While Redis is slow, a call with less than all of the time fails, and closes the connection. So the watchdog
@@ -112,8 +133,8 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) (byAgent in
 	for n, i := range left {
 		all.Results[i] = rest.Results[n]
 	}
-	if byAgent == 0 && refused == nil && slices.ContainsFunc(rest.Results, isRenewed) {
-		r.agent.link.Rest(agentlink.ErrUseless)
+	if byAgent == 0 {
+		r.agent.noteDirect(b, all.Results)
 	}
 	return byAgent, err
 }
