@@ -26,8 +26,9 @@ const (
 // The outcomes of a release.
 const (
 	ReleaseReleased Outcome = "released"
-	ReleaseLost     Outcome = "lost"  // the lock was not ours any more
-	ReleaseError    Outcome = "error" // Redis didn't confirm it; the cleanup tries again, or the lease runs out
+	ReleaseLost     Outcome = "lost"    // the lock was not ours any more
+	ReleaseError    Outcome = "error"   // Redis didn't confirm it; the cleanup tries again, or the lease runs out
+	ReleaseCrashed  Outcome = "crashed" // the agent released it, because the holder's process had died
 )
 
 // operationError is the outcome of any operation that failed.

@@ -68,6 +68,7 @@ var bursts = [...]struct{ each, more Log }{
 	{LogHeld, LogMoreHeld},
 	{LogMember, LogMoreMember},
 	{LogDeadlock, LogMoreDeadlock},
+	{LogCrashed, LogMoreCrashed},
 }
 
 // burstCounts are the numbers of records of each kind.

@@ -145,8 +145,8 @@ var (
 		byGroupAnd(KeyReason, CancelContext, CancelMaxHold, CancelHeartbeat, CancelClosed),
 		"Leases ended by their own side before the release, by reason.")
 	MetricReleases = newMetric(counter, "lockdog.releases", "{release}",
-		byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError),
-		"Releases, by what they came to.")
+		byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError, ReleaseCrashed),
+		"Releases, by what they came to; crashed: by the agent, as the holder's process had died.")
 	MetricReleaseDuration = newHistogram("lockdog.release.duration", "s", durationBuckets, byGroup,
 		"Time a release took.")
 	MetricForced = newMetric(counter, "lockdog.force_unlocks", "{lock}", byGroup,
@@ -165,7 +165,7 @@ var (
 	}, "Time a renewal call took; by an agent, with its wait for other leases.")
 	MetricAgentRequests = newMetric(counter, "lockdog.agent.requests", "{request}", []Label{
 		label(KeyOutcome, batchOK, batchPartial, batchError),
-	}, "Requests to the agent of the machine (WithAgent): ok if it renewed all leases, error if none. One released meanwhile is not renewed.")
+	}, "Requests to the agent of the machine (WithAgent): ok if it renewed all leases, error if none. One released meanwhile is not renewed. That it can't be told which locks are held is an error, too; that it can again, ok.")
 	MetricWatchdogLeases = newMetric(upDownCounter, "lockdog.watchdog.leases", "{lock}", nil,
 		"Leases the watchdog looks after.")
 	MetricTickAge = newMetric(gauge, "lockdog.watchdog.tick.age", "s", nil,

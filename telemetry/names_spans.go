@@ -138,7 +138,7 @@ var (
 	}
 	SpanRelease = Span{
 		Name: "release", Parent: "caller of Release",
-		Description: "One call to Release. Links to held, and is its child when the caller has no span.",
+		Description: "One call to Release. Links to held, and is its child when the caller has no span. After a crash it is the agent's, below the acquire.",
 		Attributes: []attribute.Key{
 			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyNode, KeyErrorType,
 		},
@@ -192,6 +192,10 @@ var (
 		"lock unlocked by force", slog.LevelWarn,
 		"ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`).",
 	}
+	LogCrashed = Log{
+		"lock freed after a crash", slog.LevelWarn,
+		"The agent released a lock because the process of its holder, `owner`, had died: `pid`, 0 if that isn't known.",
+	}
 
 	LogMoreLost     = more(LogLost, "locks lost", "losses")
 	LogMoreMember   = more(LogMember, "members of locks lost", "lost members")
@@ -201,6 +205,7 @@ var (
 	LogMoreEnd      = more(LogEnd, "leases canceled", "canceled leases")
 	LogMoreHeld     = more(LogHeld, "locks held for long", "locks held for long")
 	LogMoreDeadlock = more(LogDeadlock, "deadlocks", "waits in deadlocks")
+	LogMoreCrashed  = more(LogCrashed, "locks freed after a crash", "locks freed after a crash")
 )
 
 // more describes the record that counts the records of a kind that were not logged by name.
@@ -210,6 +215,7 @@ func more(each Log, message, what string) Log {
 
 // Logs lists all kinds of log records. It must not be changed.
 var Logs = []Log{
-	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogDeadlock, LogForced,
+	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogDeadlock, LogForced, LogCrashed,
 	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld, LogMoreDeadlock,
+	LogMoreCrashed,
 }

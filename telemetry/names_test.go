@@ -165,7 +165,7 @@ func TestLogsTable(t *testing.T) {
 	wantSet(t, "messages", kinds, known)
 	wantSet(t, "keys", keys, []string{
 		"time", "level", "msg", "name", "group", "kind", "owner", "token", "cause", "reason", "error", "error_type",
-		"attempt", "remaining", "held", "node", "by", "caller", "count", "cycle", "broken", "trace_id", "span_id",
+		"attempt", "remaining", "held", "node", "by", "caller", "count", "cycle", "broken", "pid", "trace_id", "span_id",
 	})
 }
 

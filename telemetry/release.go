@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -39,6 +41,23 @@ func (r *Recorder) StartGive(ctx context.Context, l *Lock) (_ context.Context, r
 	l.role.startCounting(ctx)
 	ctx = rel.begin(ctx, l)
 	return ctx, rel
+}
+
+// Crashed records that the agent has released the lock l, from start until now, because the process of its owner, pid,
+// had died. traceparent is that of the acquire.
+func (r *Recorder) Crashed(l *Lock, owner, traceparent string, pid int, start time.Time) {
+	ctx := context.Background()
+	if sc, ok := ParseTraceparent(traceparent); ok {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
+	}
+	l.role.startCounting(ctx)
+	var rel Release
+	rel.begin(ctx, l, trace.WithTimestamp(start), trace.WithAttributes(KeyOwner.String(owner)))
+	if r.logs(LogCrashed) && r.ends.admit(LogCrashed) {
+		l.log(LogCrashed, trace.SpanContextFromContext(rel.ctx), nil, slog.String("owner", owner), slog.Int("pid", pid))
+	}
+	rel.start = start
+	rel.End(ReleaseCrashed, false, nil)
 }
 
 func (rel *Release) begin(ctx context.Context, l *Lock, opts ...trace.SpanStartOption) context.Context {

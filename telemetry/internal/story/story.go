@@ -116,6 +116,9 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0, true)
 	batch.End(1, 0, 0, 0, "", nil)
 	force(ctx, r, l)
+	for range 11 {
+		r.Crashed(l, "app:1", holder, 4711, time.Now())
+	}
 	for _, op := range Each[telemetry.Operation](telemetry.MetricErrors, 0) {
 		for _, t := range Each[telemetry.ErrorType](telemetry.MetricErrors, 1) {
 			r.Error(ctx, op, t)
