@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,6 +15,17 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+// serveAgent makes an agent serve until the test ends.
+func serveAgent(t *testing.T, a *agent.Agent, l net.Listener) {
+	t.Helper()
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(l) }()
+	t.Cleanup(func() {
+		must(t, "closing the agent", a.Close(context.Background()))
+		must(t, "serving", <-served)
+	})
+}
+
 // openWithAgent returns a client whose renewals an agent makes, with a client of Redis for each. It waits for the first renewal of a lease.
 func openWithAgent(t *testing.T, open func() redis.UniversalClient, name string, opts ...lock.Option) (held *lock.Lease, byAgent func() float64) {
 	t.Helper()
@@ -23,12 +35,7 @@ func openWithAgent(t *testing.T, open func() redis.UniversalClient, name string,
 	must(t, "agent.New", err)
 	l, err := agent.Listen(socket, 0o600)
 	must(t, "agent.Listen", err)
-	served := make(chan error, 1)
-	go func() { served <- a.Serve(l) }()
-	t.Cleanup(func() {
-		must(t, "closing the agent", a.Close(context.Background()))
-		must(t, "serving", <-served)
-	})
+	serveAgent(t, a, l)
 	s := newScope(t)
 	held = try(t, s.open(t, open(), append(opts, lock.WithAgent(socket))...).Mutex(name))
 	byAgent = func() float64 { return s.sum(t, telemetry.MetricAgentRequests, "lockdog.outcome=ok") }

@@ -59,12 +59,18 @@ type child struct {
 // startChild starts one, with more in its environment. It ends with the test at the latest.
 func startChild(t testing.TB, role, addr, prefix string, env ...string) *child {
 	t.Helper()
+	return startChildWith(t, nil, role, addr, prefix, env...)
+}
+
+// startChildWith is startChild with attributes for the process.
+func startChildWith(t testing.TB, attr *syscall.SysProcAttr, role, addr, prefix string, env ...string) *child {
+	t.Helper()
 	// Pipes of our own: exec closes its as soon as the process has ended, when lines may be yet to be read.
 	theirs, stdin := pipe(t)
 	stdout, ours := pipe(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), env...), childEnv+"="+role+" "+addr+" "+prefix)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, ours, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = theirs, ours, os.Stderr, attr
 	process, err := proc.Start(cmd)
 	if err != nil {
 		t.Fatal(err)

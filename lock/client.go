@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -58,6 +59,7 @@ type Client struct {
 	dispatcher *dispatch.Dispatcher
 	ops        *operations
 	renewer    *renewal.Renewer
+	agent      *agentlink.Link // nil: there is none
 	cleaner    *cleanup.Cleaner
 	pubsub     *pubsub.Mux
 	waits      *waitQueues
@@ -131,9 +133,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix,
 		Waits: graphWaits{c.waits}, Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
+	c.agent = c.newAgentLink()
 	c.renewer = renewal.New(renewal.Config{
 		Caller: renewal.Caller{Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec},
-		Agent:  c.newAgentLink(), Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
+		Agent:  c.agent, Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
 	})
 	return c, nil
 }
@@ -245,15 +248,25 @@ func (c *Client) newAgentLink() *agentlink.Link {
 	if c.cfg.dialAgent == nil {
 		return nil
 	}
-	return agentlink.New(c.cfg.dialAgent, func(err error) {
-		c.report(func() {
-			logger := c.logger().With("agent", c.cfg.agent)
-			if err == nil {
-				logger.Info("lockdog: the agent renews again")
-				return
+	return agentlink.New(agentlink.Config{
+		Dial: c.cfg.dialAgent,
+		Changed: func(err error) {
+			c.report(func() {
+				logger := c.logger().With("agent", c.cfg.agent)
+				if err == nil {
+					logger.Info("lockdog: the agent works again")
+					return
+				}
+				logger.Warn("lockdog: the agent doesn't renew; this client renews by itself", "error", err.Error())
+			})
+		},
+		Told: func(err error) {
+			renewed := 1
+			if err != nil {
+				renewed = 0
 			}
-			logger.Warn("lockdog: the agent doesn't renew; this client renews by itself", "error", err.Error())
-		})
+			c.survive(func() { c.rec.AgentRequest(context.Background(), renewed, 1) })
+		},
 	})
 }
 

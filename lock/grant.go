@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/agentlink"
 	"github.com/lockdog/lockdog/lock/internal/renewal"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -75,7 +76,9 @@ func (lk *lock) startGrant(ctx context.Context, a *telemetry.Acquire, claim *cla
 	if lk.cfg.fixed {
 		g.hold.NotRenewed()
 	}
+	g.tellAgent() // before anything can end the grant
 	if !lk.c.grants.add(g) {
+		lk.c.agent.Free(claim.owner)
 		g.hold.End(telemetry.EndClosed)
 		return nil
 	}
@@ -197,6 +200,7 @@ func (g *grant) reportEnd(end ending) {
 	sample := g.extraCopy().sample
 	g.mu.Unlock()
 	defer g.client().grants.retire(g, end) // also if that code panics
+	g.client().agent.Free(g.claim.owner)
 	g.hold.End(end.hold)
 	sample.End()
 	g.client().rec.WatchdogLeases(-1)
@@ -282,6 +286,24 @@ func (g *grant) Target() renewal.Target {
 		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
 		Expiry: g.lock.cfg.ttl(), ExpiryArg: g.lock.cfg.ttlArg,
 	}
+}
+
+// tellAgent makes the agent of this machine, if there is one, free the lock if this process dies. A lease that isn't
+// renewed, and a lock that is to stay taken for longer than it is held, last as long as they are to.
+func (g *grant) tellAgent() {
+	lk := g.lock
+	if lk.c.agent == nil || lk.cfg.fixed || lk.cfg.minHold > 0 || lk.cfg.takeoverDelay > 0 {
+		return
+	}
+	t := g.Target()
+	counter, _ := lk.counter.(string)
+	lk.c.agent.Hold(&agentlink.Hold{
+		Lease: agentlink.Lease{
+			Key: t.Key, Owner: t.Owner, Holding: t.Holding, Milliseconds: t.Expiry.Milliseconds(),
+		},
+		Release: lk.kind.release.Name, Counter: counter,
+		Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Traceparent: g.claim.traceparent,
+	})
 }
 
 // Telemetry implements renewal.Holder.

@@ -58,14 +58,20 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // is more, instead of at least P. path is that of the agent's Unix socket. Not for a Ring, and not with
 // ClusterOptions.ClusterSlots. The agent must have the same address of Redis as this client, and the same database.
 //
-// All else stays as it is. Deadlines count from before the agent was asked, by this process's clock. What the agent
+// Deadlines count from before the agent was asked, by this process's clock. What the agent
 // hasn't renewed within half of the time of an attempt (a 12th of the lease, 2.5 s at most), the client renews by
 // itself, at once. After a failure it leaves the agent alone for about 5 s, and for longer after more failures, up to a
 // minute or so. That is logged, and lockdog.agent.requests counts it. In any case the client renews by itself once in
 // two minutes, so that it has an open connection, and always if the lease is shorter than about 3 s.
 //
-// The agent is trusted in one thing: that what it reports as renewed is renewed. So only users whom you trust with that
-// may have the right to write to the socket's directory.
+// If this process dies, the agent releases its locks at once, in milliseconds, not after a lease: those of a kind with
+// a watchdog, except WithMinHold and WithTakeoverDelay, up to 65,536, if they are held for 5 ms. What the process has
+// sent elsewhere, and its children, may still work then, beside the next holder: see Lease.Token and WithTakeoverDelay.
+// A process that hangs or is stopped keeps its locks, as without an agent. The program itself must open the socket:
+// what relays it would be taken for the program.
+//
+// The agent is trusted: that what it reports as renewed is renewed, and that it releases nothing else. So only users
+// whom you trust with that may have the right to write to the socket's directory.
 func WithAgent(path string) Option {
 	return clientOption(func(c *clientConfig) {
 		c.agent = path

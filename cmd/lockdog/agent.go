@@ -30,11 +30,12 @@ func (a *app) agentCommand() *cobra.Command {
 	var socket, mode string
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Renew the leases of all programs on this machine together",
+		Short: "Renew a machine's leases together, and free dead programs' locks",
 		Long: `Renew the leases of all programs on this machine in common calls, one for up to 256 leases. A program's client uses the agent if it has WithAgent and the path
-of the socket. It takes and releases locks by itself. If the agent is gone, stopped or slow, the client renews by itself, and no lease is lost.
+of the socket. It takes and releases locks by itself. If the agent is gone, stopped or slow, the client renews by itself, and no lease is lost. If a program dies, the
+agent releases its locks at once.
 
-The address of Redis must be that of the programs, in the same words. Whoever may open the socket can prolong or shorten a lease whose owner it knows, and nothing
+The address of Redis must be that of the programs, in the same words. Whoever may open the socket can prolong, shorten or end a lease whose owner it knows, and nothing
 else. A new agent takes the socket over from an old one, so start it before you end the old one. It runs until it gets SIGTERM or SIGINT.`,
 		Example: `  lockdog agent -u redis.example.com:6379 --socket /run/lockdog/agent.sock
   lockdog agent status`,
@@ -121,6 +122,6 @@ func (a *app) agentStatus(ctx context.Context, socket string) error {
 		each = float64(s.Renewed) / float64(s.Calls)
 	}
 	return a.print(fmt.Sprintf(
-		"process   %d, since %s\nclients   %d\nrenewed   %d leases, in %d calls: %.1f each\n",
-		s.PID, s.Started.UTC().Format(time.RFC3339), s.Sessions, s.Renewed, s.Calls, each), s)
+		"process   %d, since %s\nclients   %d, which hold %d locks\nrenewed   %d leases, in %d calls: %.1f each\nfreed     %d locks of processes that had died\n",
+		s.PID, s.Started.UTC().Format(time.RFC3339), s.Sessions, s.Held, s.Renewed, s.Calls, each, s.Freed), s)
 }

@@ -61,7 +61,7 @@ func TestAgent(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	lockdog(t, server.Addr(), nil, "agent", "status", "--socket", socket).want(t, 0, "clients   1\n", "")
+	lockdog(t, server.Addr(), nil, "agent", "status", "--socket", socket).want(t, 0, "clients   1, which hold 1 locks\n", "")
 
 	_ = first.Process.Signal(syscall.SIGSTOP)
 	livesOn()

@@ -1,7 +1,7 @@
-// Package agent renews the leases of all programs on a machine together. Run one agent per machine ("lockdog agent"),
-// and give its socket to the programs' clients: lock.WithAgent.
+// Package agent renews the leases of all programs on a machine together, and frees the locks of a program that dies.
+// Run one agent per machine ("lockdog agent"), and give its socket to the programs' clients: lock.WithAgent.
 //
-// A client takes and releases its locks by itself, as without an agent. Only its renewals go to the agent, which
+// A client takes and releases its locks by itself, as without an agent. Its renewals go to the agent, which
 // collects those of all clients for a moment, a 120th of a lease at most, and makes common calls to Redis. N locks of P
 // processes then cost about N/256 calls per renewal interval, or 40 if that is more (for each node, and for each length
 // of lease), instead of at least P.
@@ -10,8 +10,12 @@
 // agent doesn't renew in time, the client renews by itself, at once. So an agent that hangs, is stopped, restarted or
 // replaced costs calls, but no lease. It keeps no state that must survive it.
 //
-// The agent listens only on a Unix socket. Whoever may open that can prolong or shorten a lease whose owner it knows,
-// and nothing else. Owners are in spans and logs.
+// A client also tells the agent which locks it holds. When the kernel (Linux 5.3 or later) says that the client's
+// process has died, the agent releases them in Redis, and whoever waits for them is woken. A process that is stopped,
+// or whose connection ends, hasn't died.
+//
+// The agent listens only on a Unix socket. Whoever may open that can prolong, shorten or end a lease whose owner it
+// knows, and nothing else. Owners are in spans and logs.
 package agent
 
 import (
@@ -26,6 +30,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +40,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/agentlink"
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/renewal"
 	"github.com/lockdog/lockdog/telemetry"
@@ -47,6 +53,9 @@ type Config struct {
 	Logger         *slog.Logger
 }
 
+// connKey is the key of the connection in the context of an HTTP request.
+type connKey struct{}
+
 // Agent is an agent. It is safe for concurrent use.
 type Agent struct {
 	cfg     Config
@@ -57,7 +66,14 @@ type Agent struct {
 	server  http.Server
 	started time.Time // 0 on the agent's clock
 
-	stop         context.CancelFunc // ends the contexts of all HTTP requests
+	cleaner   *cleanup.Cleaner // frees the locks of processes that have died
+	held      atomic.Int64     // by clients whose sessions aren't over
+	freed     atomic.Int64
+	watching  sync.WaitGroup // for processes to die
+	unwatched sync.Once      // to log that the kernel doesn't tell who dies
+
+	alive        context.Context // of all HTTP requests
+	stop         context.CancelFunc
 	closing      sync.Once
 	closeErr     error
 	mostSessions int64
@@ -65,9 +81,9 @@ type Agent struct {
 	requests     atomic.Int64
 }
 
-// New returns an agent that renews through rdb: a *redis.Client (also of NewFailoverClient) or a *redis.ClusterClient,
-// for the same servers and database as the clients'. An error that matches lock.ErrInvalid says what is wrong with rdb
-// or its settings. The program closes rdb after Close.
+// New returns an agent that renews and releases through rdb: a *redis.Client (also of NewFailoverClient) or a
+// *redis.ClusterClient, for the same servers and database as the clients'. An error that matches lock.ErrInvalid says
+// what is wrong with rdb or its settings. The program closes rdb after Close.
 func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	be, err := backend.NewRedis(rdb, nil)
 	if err != nil {
@@ -83,7 +99,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 		_ = be.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
-	a := &Agent{cfg: cfg, backend: be, rec: rec, started: time.Now(), mostSessions: maxSessions}
+	a := &Agent{
+		cfg: cfg, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(), mostSessions: maxSessions,
+	}
 	a.calls = dispatch.New(dispatch.Config{Backend: be, Recorder: rec, Panicked: a.panicked})
 	a.batches = &batches{
 		caller:   renewal.Caller{Dispatcher: a.calls, Backend: be, Recorder: rec},
@@ -92,10 +110,12 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST "+agentlink.Path, a.session)
 	routes.HandleFunc("GET /v1/status", a.status)
-	var alive context.Context
-	alive, a.stop = context.WithCancel(context.Background())
+	a.alive, a.stop = context.WithCancel(context.Background())
 	a.server = http.Server{
-		BaseContext: func(net.Listener) context.Context { return alive },
+		BaseContext: func(net.Listener) context.Context { return a.alive },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 		Handler:     routes,
 		ReadTimeout: helloTime, WriteTimeout: helloTime, IdleTimeout: helloTime, MaxHeaderBytes: 8 << 10,
 		ErrorLog: slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn),
@@ -164,7 +184,9 @@ func (a *Agent) Close(ctx context.Context) error {
 		if a.closeErr != nil {
 			_ = a.server.Close()
 		}
+		a.watching.Wait()
 		a.calls.Close()
+		a.cleaner.Close(ctx)
 		a.closeErr = errors.Join(a.closeErr, a.backend.Close())
 		a.rec.Close()
 	})
@@ -177,6 +199,8 @@ type Status struct {
 	Requests int64     `json:"requests"` // of clients, since the start
 	Calls    int64     `json:"calls"`    // batches renewed in Redis
 	Renewed  int64     `json:"renewed"`  // leases, each time
+	Held     int64     `json:"held"`     // locks, by clients that told of them
+	Freed    int64     `json:"freed"`    // locks of processes that have died
 	Started  time.Time `json:"started"`
 	PID      int       `json:"pid"`
 }
@@ -185,7 +209,8 @@ type Status struct {
 func (a *Agent) Status() Status {
 	return Status{
 		Sessions: a.sessions.Load(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
-		Renewed: a.batches.renewed.Load(), Started: a.started, PID: os.Getpid(),
+		Renewed: a.batches.renewed.Load(), Held: a.held.Load(), Freed: a.freed.Load(),
+		Started: a.started, PID: os.Getpid(),
 	}
 }
 
@@ -199,6 +224,19 @@ func (a *Agent) logger() *slog.Logger {
 		return a.cfg.Logger
 	}
 	return slog.Default()
+}
+
+// cannotWatch logs why the agent isn't told when a client's process dies.
+func (a *Agent) cannotWatch(err error) {
+	switch {
+	case errors.Is(err, syscall.ESRCH), errors.Is(err, syscall.EINVAL): // it has died before it said anything
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.ENOPROTOOPT):
+		a.unwatched.Do(func() {
+			a.logger().Warn("lockdog: the kernel doesn't tell when clients die; their locks then last for a lease", "error", err)
+		})
+	default:
+		a.logger().Warn("lockdog: can't watch a client's process; if it dies, its locks last for a lease", "error", err)
+	}
 }
 
 func (a *Agent) panicked(v any, stack []byte) {

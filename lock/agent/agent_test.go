@@ -99,6 +99,9 @@ func TestSessionRefusals(t *testing.T) {
 	_, socket := start(t, rdb)
 	const owner = "host/1:0123456789abcdef-1"
 	ours := fmt.Sprintf(`{"key":"job","owner":%q,"ms":30000}`, owner)
+	held := func(release, counter string) string {
+		return fmt.Sprintf(`{"key":"job","owner":%q,"ms":30000,"release":%q,"counter":%q}`, owner, release, counter)
+	}
 	must(t, rdb.HSet(t.Context(), "job", owner, 1).Err())
 	must(t, rdb.HSet(t.Context(), "program's", "field", 1, owner, 1).Err())
 	for line, want := range map[string]string{
@@ -115,6 +118,10 @@ func TestSessionRefusals(t *testing.T) {
 		`{"id":11,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":3}]}`:             "holding 3",
 		`{"id":12,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":300}]}`:           "not a request",
 		`{"id":15,"by":99999999,"node":"a:1","leases":[` + ours + `]}`:                                               `the client at \"a:1\"`,
+		`{"id":16,"held":[` + held("release", "redisson_lock_token:{job}") + `,{}]}`:                                 `held 1: \"\" releases no lock`,
+		`{"id":17,"held":[` + held("retain", "redisson_lock_token:{job}") + `]}`:                                     `\"retain\" releases no lock`,
+		`{"id":18,"held":[` + held("release", "program's") + `]}`:                                                    `\"program's\" counts no tokens of \"job\"`,
+		`{"id":19,"by":99999999,"node":NODE,"leases":[` + ours + `],"freed":["` + owner + `"]}`:                      "one of them is allowed",
 		`[]`:                           "not a request",
 		strings.Repeat(" ", 2<<20):     "token too long",
 		`{"id":13,"by":99999999,"le`:   "not a request",

@@ -54,11 +54,17 @@ type ask struct {
 }
 
 // prepare makes the backend learn its servers, if it doesn't know them yet.
-func (b *batches) prepare(ctx context.Context, key string) error {
+func (b *batches) prepare(ctx context.Context, key string) (err error) {
 	if b.prepared.Load() {
 		return nil
 	}
-	err := b.caller.Backend.Prepare(ctx, key)
+	defer func() {
+		if v := recover(); v != nil {
+			b.panicked(v, debug.Stack())
+			err = errPanicked
+		}
+	}()
+	err = b.caller.Backend.Prepare(ctx, key)
 	b.prepared.Store(err == nil)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ const (
 // session serves one client until its connection ends, or sends something else than requests.
 func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 	s := &session{agent: a, out: json.NewEncoder(w), rc: http.NewResponseController(w)}
+	s.holds = holds{agent: a, held: map[string]*agentlink.Hold{}}
 	w.Header().Set("Connection", "close")
 	if err := s.rc.EnableFullDuplex(); err != nil {
 		http.Error(w, err.Error(), http.StatusHTTPVersionNotSupported)
@@ -35,6 +37,7 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("the agent has %d sessions already", a.mostSessions), http.StatusServiceUnavailable)
 		return
 	}
+	defer s.watch(r.Context())()
 	_ = s.rc.SetReadDeadline(time.Time{}) // not that of the header
 	defer context.AfterFunc(r.Context(), stopReading)()
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -48,6 +51,10 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 		if err := json.Unmarshal(lines.Bytes(), &req); err != nil {
 			s.reply(agentlink.Reply{Renewed: []int{}, Error: "not a request: " + err.Error()})
 			return
+		}
+		if len(req.Leases) == 0 && req.Check() == nil {
+			s.holds.note(&req)
+			continue
 		}
 		a.requests.Add(1)
 		free <- struct{}{}
@@ -63,11 +70,37 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 
 type session struct {
 	agent    *Agent
+	holds    holds
 	requests sync.WaitGroup
 
 	mu  sync.Mutex // must be held to write
 	out *json.Encoder
 	rc  *http.ResponseController
+}
+
+// watch frees the client's locks when its process dies. end is called when the session ends; the process may be found
+// to have died for some time after that.
+func (s *session) watch(ctx context.Context) (end func()) {
+	conn, _ := ctx.Value(connKey{}).(net.Conn)
+	p, err := processAt(conn)
+	if err != nil {
+		s.agent.cannotWatch(err)
+		return func() { s.holds.endSession() }
+	}
+	s.holds.pid = p.pid
+	s.agent.watching.Go(func() {
+		if p.died() {
+			s.holds.died()
+		}
+		p.close()
+	})
+	return func() {
+		until := time.Now()
+		if s.holds.endSession() && s.agent.alive.Err() == nil {
+			until = until.Add(deathTime)
+		}
+		p.waitUntil(until)
+	}
 }
 
 // serve fulfils a request.

@@ -34,8 +34,8 @@ type result struct {
 	err error
 }
 
-// start begins a session over c.
-func start(ctx context.Context, c net.Conn) (_ *conn, err error) {
+// start begins a session over c. It calls ended when the connection has failed.
+func start(ctx context.Context, c net.Conn, ended func(*conn)) (_ *conn, err error) {
 	defer abortWith(ctx, c.SetDeadline)()
 	defer func() {
 		if err != nil {
@@ -65,7 +65,11 @@ func start(ctx context.Context, c net.Conn) (_ *conn, err error) {
 		clock: time.Now().Add(-time.Duration(hello.Clock) * time.Millisecond),
 	}
 	s.body = httputil.NewChunkedWriter(s.out)
-	go s.receive(lines)
+	go func() {
+		defer close(s.done)
+		s.receive(lines)
+		ended(s)
+	}()
 	return s, nil
 }
 
@@ -109,9 +113,17 @@ func (c *conn) send(ctx context.Context, node string, leases []Lease) (<-chan re
 	c.mu.Unlock()
 	deadline, _ := ctx.Deadline()
 	r := Request{ID: id, By: deadline.Sub(c.clock).Milliseconds(), Node: node, Leases: leases}
+	if err := c.write(ctx, &r); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// write writes one request, before ctx ends. Calls must not overlap.
+func (c *conn) write(ctx context.Context, r *Request) error {
 	line, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stop := abortWith(ctx, c.net.SetWriteDeadline)
 	if _, err = c.body.Write(append(line, '\n')); err == nil {
@@ -120,14 +132,13 @@ func (c *conn) send(ctx context.Context, node string, leases []Lease) (<-chan re
 	stop()
 	if err != nil { // perhaps half of the line is written
 		c.close(err)
-		return nil, fmt.Errorf("lockdog: sending to the agent: %w", err)
+		return fmt.Errorf("lockdog: sending to the agent: %w", err)
 	}
-	return reply, nil
+	return nil
 }
 
 // receive passes replies on until the connection fails.
 func (c *conn) receive(lines *bufio.Scanner) {
-	defer close(c.done)
 	for {
 		var r Reply
 		if err := readLine(lines, &r); err != nil {

@@ -9,11 +9,13 @@ import (
 )
 
 // A session is one HTTP request to Path whose body and response stay open. Both consist of lines of JSON. The agent
-// begins with a Hello. Then the client sends Requests, and the agent sends a Reply for each, in any order.
+// begins with a Hello. Then the client sends Requests. The agent sends a Reply for each that has leases, in any order.
 const (
 	Path = "/v1/session"
-	// MaxLeases is how many leases a Request has at most.
+	// MaxLeases is how many leases, locks held and owners a Request has at most.
 	MaxLeases = 256
+	// MaxHolds is how many locks of one client the agent frees at most, if the client's process dies.
+	MaxHolds = 1 << 16
 	// MaxLine is the length of the longest line in bytes. A Request needs about 150 bytes per lease, as a rule, and
 	// 6 KiB if a name has as many characters to escape as it may have.
 	MaxLine = 2 << 20
@@ -29,12 +31,15 @@ type Hello struct {
 	Clock int64 `json:"clock"` // milliseconds on the agent's own clock, which begins anew when the agent starts
 }
 
-// Request asks the agent to renew leases.
+// Request asks the agent to renew leases, or tells it which locks the client holds.
 type Request struct {
-	ID     uint64  `json:"id"`
-	By     int64   `json:"by"`   // on the agent's clock: it must renew nothing after that
-	Node   string  `json:"node"` // where the locks are, as the client's backend names it
-	Leases []Lease `json:"leases"`
+	ID     uint64  `json:"id,omitempty"`
+	By     int64   `json:"by,omitempty"`   // on the agent's clock: it must renew nothing after that
+	Node   string  `json:"node,omitempty"` // where the locks are, as the client's backend names it
+	Leases []Lease `json:"leases,omitempty"`
+
+	Held  []Hold   `json:"held,omitempty"`  // locks that the client has taken
+	Freed []string `json:"freed,omitempty"` // owners that hold nothing any more
 }
 
 // Lease is a lease as Redis stores it.
@@ -43,6 +48,19 @@ type Lease struct {
 	Owner        string         `json:"owner"`
 	Holding      script.Holding `json:"holding,omitempty"`
 	Milliseconds int64          `json:"ms"` // the expiry that a renewal sets
+}
+
+// Hold is a lock that the agent frees if the client's process dies.
+type Hold struct {
+	Lease
+	Release string `json:"release"` // the script that releases it, by name
+	Counter string `json:"counter"` // the key of its token counter
+
+	// For telemetry.
+	Name        string `json:"name"`
+	Kind        string `json:"kind"`
+	Group       string `json:"group"`
+	Traceparent string `json:"traceparent,omitempty"` // of the acquire
 }
 
 // Reply says which leases of a Request were renewed, by their indices.
@@ -63,24 +81,55 @@ const (
 // Check returns an error if the agent must refuse the request. It accepts only owners of lockdog: a hash of a program,
 // which is no lock, has no such field, so nobody can make the agent let it expire.
 func (r *Request) Check() error {
-	if len(r.Leases) == 0 || len(r.Leases) > MaxLeases {
-		return fmt.Errorf("%w: %d leases; 1 to %d are allowed", errRequest, len(r.Leases), MaxLeases)
+	if n := len(r.Leases) + len(r.Held) + len(r.Freed); n == 0 || n > MaxLeases {
+		return fmt.Errorf("%w: %d leases; 1 to %d are allowed", errRequest, n, MaxLeases)
+	} else if len(r.Leases) > 0 && n > len(r.Leases) {
+		return fmt.Errorf("%w: leases to renew, and locks that are held or freed; one of them is allowed", errRequest)
 	}
 	for i := range r.Leases {
-		l := &r.Leases[i]
-		id, _ := script.ClientOf(l.Owner)
-		switch {
-		case l.Key == "" || len(l.Key) > maxText:
-			return fmt.Errorf("%w: lease %d: a key of %d bytes; 1 to %d are allowed", errRequest, i, len(l.Key), maxText)
-		case id == "" || len(l.Owner) > maxText:
-			return fmt.Errorf("%w: lease %d: %.64q is no owner of lockdog, <client id>:<16 hex digits>-<number>",
-				errRequest, i, l.Owner)
-		case l.Holding > script.HoldsPermit:
-			return fmt.Errorf("%w: lease %d: holding %d; 0 to %d are allowed", errRequest, i, l.Holding, script.HoldsPermit)
-		case l.Milliseconds < 1 || l.Milliseconds > maxMilliseconds:
-			return fmt.Errorf("%w: lease %d: %d ms; 1 to %d are allowed",
-				errRequest, i, l.Milliseconds, maxMilliseconds)
+		if err := r.Leases[i].check(); err != nil {
+			return fmt.Errorf("%w: lease %d: %w", errRequest, i, err)
+		}
+	}
+	for i := range r.Held {
+		if err := r.Held[i].check(); err != nil {
+			return fmt.Errorf("%w: held %d: %w", errRequest, i, err)
 		}
 	}
 	return nil
+}
+
+func (l *Lease) check() error {
+	id, _ := script.ClientOf(l.Owner)
+	switch {
+	case l.Key == "" || len(l.Key) > maxText:
+		return fmt.Errorf("a key of %d bytes; 1 to %d are allowed", len(l.Key), maxText)
+	case id == "" || len(l.Owner) > maxText:
+		return fmt.Errorf("%.64q is no owner of lockdog, <client id>:<16 hex digits>-<number>", l.Owner)
+	case l.Holding > script.HoldsPermit:
+		return fmt.Errorf("holding %d; 0 to %d are allowed", l.Holding, script.HoldsPermit)
+	case l.Milliseconds < 1 || l.Milliseconds > maxMilliseconds:
+		return fmt.Errorf("%d ms; 1 to %d are allowed", l.Milliseconds, maxMilliseconds)
+	}
+	return nil
+}
+
+// mostBytes returns how long it is at most as JSON, where a byte may become six.
+func (h *Hold) mostBytes() int {
+	return 512 + 6*(len(h.Key)+len(h.Owner)+len(h.Counter)+len(h.Name)+len(h.Group)+len(h.Traceparent))
+}
+
+func (h *Hold) check() error {
+	if script.ReleaserNamed(h.Release) == nil {
+		return fmt.Errorf("%.64q releases no lock", h.Release)
+	}
+	if !script.IsCounterOf(h.Counter, h.Key) {
+		return fmt.Errorf("%.64q counts no tokens of %.64q", h.Counter, h.Key)
+	}
+	for _, text := range []string{h.Counter, h.Name, h.Kind, h.Group, h.Traceparent} {
+		if len(text) > maxText {
+			return fmt.Errorf("%.64q...: has %d bytes; %d are allowed", text, len(text), maxText)
+		}
+	}
+	return h.Lease.check()
 }

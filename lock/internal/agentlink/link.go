@@ -37,11 +37,12 @@ const (
 	mostRest  = time.Minute
 )
 
-// Link asks the agent to renew leases. It connects when it is first needed, and again after a failure. It is safe for
-// concurrent use.
+// Link asks the agent to renew leases, and tells it which locks to free if this process dies. It connects when it is
+// first needed, and again after a failure. It is safe for concurrent use.
 type Link struct {
-	dial    func(ctx context.Context) (net.Conn, error)
-	changed func(err error)
+	Config
+
+	holds holds
 
 	turn chan struct{} // has an element while nobody connects or sends; whoever takes it may use conn
 	conn *conn         // nil: none
@@ -53,11 +54,24 @@ type Link struct {
 	restUntil time.Time
 }
 
-// New returns a link without a connection. It calls changed with the error of the first request that fails, and with
-// nil when requests have succeeded again for a minute. changed must not block.
-func New(dial func(ctx context.Context) (net.Conn, error), changed func(err error)) *Link {
-	l := &Link{dial: dial, changed: changed, turn: make(chan struct{}, 1)}
+// Config says how a Link connects, and whom it tells of failures. Its functions must not block.
+type Config struct {
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Changed is called with the error of the first request that fails, and with nil when requests have succeeded again
+	// for a minute.
+	Changed func(err error)
+	// Told is called with an error if the agent couldn't be told which locks are held, and then with nil when it could.
+	Told func(err error)
+}
+
+// New returns a link without a connection.
+func New(cfg Config) *Link {
+	l := &Link{Config: cfg, turn: make(chan struct{}, 1)}
 	l.turn <- struct{}{}
+	h := &l.holds
+	h.held, h.told, h.changed = map[string]*Hold{}, map[string]struct{}{}, map[string]struct{}{}
+	h.look = make(chan struct{}, 1)
+	h.ctx, h.end = context.WithCancel(context.Background())
 	return l
 }
 
@@ -65,6 +79,13 @@ func New(dial func(ctx context.Context) (net.Conn, error), changed func(err erro
 func (l *Link) Close() {
 	if l == nil {
 		return
+	}
+	l.holds.mu.Lock()
+	l.holds.end()
+	done := l.holds.done
+	l.holds.mu.Unlock()
+	if done != nil {
+		<-done
 	}
 	<-l.turn
 	if l.conn != nil {
@@ -77,7 +98,7 @@ func (l *Link) Close() {
 // why others weren't. ctx must have a deadline. Renew takes half of the time until then at most, so that there is time
 // to ask Redis. After a failure, or if the agent has renewed nothing and says why, Renew fails at once for a while.
 func (l *Link) Renew(ctx context.Context, node string, leases []Lease) (renewed []int, err error) {
-	if l.resting() {
+	if l.restsFor(time.Now()) > 0 {
 		return nil, ErrResting
 	}
 	end, _ := ctx.Deadline()
@@ -135,26 +156,37 @@ func (l *Link) renewAll(ctx context.Context, node string, leases []Lease) (renew
 }
 
 // send sends one request. The reply comes through the channel.
-func (l *Link) send(ctx context.Context, node string, leases []Lease) (<-chan result, error) {
+func (l *Link) send(ctx context.Context, node string, leases []Lease) (reply <-chan result, err error) {
+	err = l.use(ctx, true, func(c *conn) error {
+		reply, err = c.send(ctx, node, leases)
+		return err
+	})
+	return reply, err
+}
+
+// use calls f with an open connection, while nobody else connects or sends. If it is to be fresh, it is a new one after
+// a rest has begun.
+func (l *Link) use(ctx context.Context, fresh bool, f func(*conn) error) error {
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("lockdog: the agent doesn't read: %w", ctx.Err())
+		return fmt.Errorf("lockdog: the agent doesn't read: %w", ctx.Err())
 	}
 	defer func() { l.turn <- struct{}{} }()
-	if l.conn != nil && l.stale.Swap(false) { // another agent may be there now
+	if fresh && l.conn != nil && l.stale.Swap(false) { // another agent may be there now
 		l.conn.close(errStale)
 	}
 	if l.conn == nil || l.conn.isClosed() {
-		c, err := l.dial(ctx)
+		c, err := l.Dial(ctx)
 		if err == nil {
-			l.conn, err = start(ctx, c)
+			l.conn, err = start(ctx, c, l.holds.disconnected)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lockdog: connecting to the agent: %w", err)
+			return fmt.Errorf("lockdog: connecting to the agent: %w", err)
 		}
+		l.holds.connected(l.conn)
 	}
-	return l.conn.send(ctx, node, leases)
+	return f(l.conn)
 }
 
 // Rest makes the next calls of Renew fail at once for a while. After that they use a new connection.
@@ -170,7 +202,7 @@ func (l *Link) Rest(reason error) {
 	l.rest = min(max(2*l.rest, leastRest), mostRest)
 	l.restUntil = now.Add(l.rest*3/4 + rand.N(l.rest/2))
 	if first {
-		l.changed(reason)
+		l.Changed(reason)
 	}
 }
 
@@ -181,12 +213,13 @@ func (l *Link) succeeded(began time.Time) {
 	defer l.mu.Unlock()
 	if l.rest != 0 && began.Sub(l.restUntil) >= mostRest {
 		l.rest = 0
-		l.changed(nil)
+		l.Changed(nil)
 	}
 }
 
-func (l *Link) resting() bool {
+// restsFor returns how long the rest still lasts; zero or negative: there is none.
+func (l *Link) restsFor(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Before(l.restUntil)
+	return l.restUntil.Sub(now)
 }

@@ -77,6 +77,11 @@ func FenceKey(prefix, key string) string {
 	return prefix + fencePart + "{" + hashslot.Tag(hashslot.Of(key)) + "}"
 }
 
+// IsCounterOf reports whether a key is the JavaCounter of a lock, or a FenceKey of it with any prefix.
+func IsCounterOf(counter, key string) bool {
+	return counter == JavaCounter(key) || strings.HasSuffix(counter, FenceKey("", key))
+}
+
 // Counters caches the FenceKey of each slot, boxed: building it for every lock would cost as much as a call. It takes
 // 128 KiB, and about 1 MB more once all slots were used, however many names there are.
 type Counters [hashslot.Count]atomic.Pointer[any]

@@ -87,6 +87,16 @@ var (
 	}
 )
 
+// ReleaserNamed returns the script that ends a lease with the given name, nil if there is none.
+func ReleaserNamed(name string) *Releaser {
+	for _, s := range []*Releaser{Release, FairRelease, WriteRelease, ReadRelease, SemaphoreRelease} {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
 // passOn adds the arguments of release.lua, from ARGV[3] to ARGV[5] or ARGV[8].
 func passOn(r *Request, a ReleaseArgs) {
 	if a.NumSub == "shardnumsub" { // boxing a constant doesn't allocate, boxing a variable does
