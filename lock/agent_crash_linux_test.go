@@ -155,13 +155,17 @@ func (r *crashRig) awaitHeld(t *testing.T, a *agent.Agent, want int64) {
 	eventually(t, patience, func() bool { return a.Status().Held == want })
 }
 
+// rivals has what can't be held beside crashLocks, by their names.
+func (r *crashRig) rivals() map[string]lock.Locker {
+	all := crashLocks(r.c)
+	all["read"] = r.c.RWMutex("read")
+	return all
+}
+
 // mustBeHeld checks that others don't get the locks.
 func (r *crashRig) mustBeHeld(t *testing.T) {
 	t.Helper()
-	for name, m := range crashLocks(r.c) {
-		if name == "read" {
-			m = r.c.RWMutex(name)
-		}
+	for name, m := range r.rivals() {
 		if l, err := m.TryLock(t.Context()); err == nil {
 			t.Errorf("%s was free", name)
 			free(t, l)
@@ -173,10 +177,7 @@ func (r *crashRig) mustBeHeld(t *testing.T) {
 func (r *crashRig) waiters(t *testing.T) map[string]<-chan taken {
 	t.Helper()
 	all := make(map[string]<-chan taken)
-	for name, m := range crashLocks(r.c) {
-		if name == "read" {
-			m = r.c.RWMutex(name)
-		}
+	for name, m := range r.rivals() {
 		all[name] = begin(t.Context(), m)
 	}
 	waiting(t, r.c, len(all))
@@ -258,8 +259,8 @@ func TestCrashInContainers(t *testing.T) {
 	mustBeFreed(t, waiters)
 }
 
-// TestNoCrash: locks whose holder lives stay its own, and so do those that it hands over to the next program in its place: whatever becomes of its
-// connection, nobody frees them before their lease ends.
+// TestNoCrash: whatever becomes of the connection, the agent frees no lock of a process that lives, has replaced itself, or died while there was no
+// agent; and it is told only of locks that it may free.
 func TestNoCrash(t *testing.T) {
 	t.Parallel()
 	t.Run("exec", func(t *testing.T) {

@@ -421,7 +421,7 @@ func TestAgentKeepsAConnectionWarm(t *testing.T) {
 }
 
 // TestAgentKnowsWhatIsHeld: the agent knows the locks of a client that it would free: soon after they are taken, also of many at once, after it was
-// gone, and if it is told of nothing else. It is told little of locks that are held for a moment.
+// gone, and if it is told of nothing else.
 func TestAgentKnowsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -298,9 +298,7 @@ func (g *grant) tellAgent() {
 	t := g.Target()
 	counter, _ := lk.counter.(string)
 	lk.c.agent.Hold(&agentlink.Hold{
-		Lease: agentlink.Lease{
-			Key: t.Key, Owner: t.Owner, Holding: t.Holding, Milliseconds: t.Expiry.Milliseconds(),
-		},
+		Lease:   t.AgentLease(),
 		Release: lk.kind.release.Name, Counter: counter,
 		Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Traceparent: g.claim.traceparent,
 	})

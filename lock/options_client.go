@@ -64,8 +64,8 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // minute or so. That is logged, and lockdog.agent.requests counts it. In any case the client renews by itself once in
 // two minutes, so that it has an open connection, and always if the lease is shorter than about 3 s.
 //
-// If this process dies, the agent releases its locks at once, in milliseconds, not after a lease: those of a kind with
-// a watchdog, except WithMinHold and WithTakeoverDelay, up to 65,536, if they are held for 5 ms. What the process has
+// If this process dies, the agent releases its locks at once, in milliseconds, not after a lease: those that are
+// renewed, except WithMinHold and WithTakeoverDelay, once they have been held for 5 ms, and 65,536 at most. What it has
 // sent elsewhere, and its children, may still work then, beside the next holder: see Lease.Token and WithTakeoverDelay.
 // A process that hangs or is stopped keeps its locks, as without an agent. The program itself must open the socket:
 // what relays it would be taken for the program.

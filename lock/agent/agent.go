@@ -199,7 +199,7 @@ type Status struct {
 	Requests int64     `json:"requests"` // of clients, since the start
 	Calls    int64     `json:"calls"`    // batches renewed in Redis
 	Renewed  int64     `json:"renewed"`  // leases, each time
-	Held     int64     `json:"held"`     // locks, by clients that told of them
+	Held     int64     `json:"held"`     // locks, as their clients say
 	Freed    int64     `json:"freed"`    // locks of processes that have died
 	Started  time.Time `json:"started"`
 	PID      int       `json:"pid"`

@@ -86,6 +86,8 @@ func (a *Agent) release(ctx context.Context, h *agentlink.Hold, pid int) (err er
 		if v := recover(); v != nil { // of the program's telemetry
 			a.panicked(v, debug.Stack())
 		}
+	}()
+	defer func() {
 		if err != nil {
 			a.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}

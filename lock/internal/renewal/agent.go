@@ -143,10 +143,8 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) (byAgent in
 // lease that lives on another node, in this client's view, is one of them: the agent's view may be older.
 func (r *Renewer) askAgent(ctx context.Context, a *Attempt) (left []int, refused error) {
 	leases := make([]agentlink.Lease, len(a.Targets))
-	for i, t := range a.Targets {
-		leases[i] = agentlink.Lease{
-			Key: t.Key, Owner: t.Owner, Holding: t.Holding, Milliseconds: t.Expiry.Milliseconds(),
-		}
+	for i := range a.Targets {
+		leases[i] = a.Targets[i].AgentLease()
 	}
 	renewed, refused := r.agent.link.Renew(ctx, a.Node, leases)
 	if !errors.Is(refused, agentlink.ErrResting) {

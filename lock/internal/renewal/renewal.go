@@ -34,6 +34,13 @@ type Target struct {
 	ExpiryArg any            // the same in milliseconds, boxed
 }
 
+// AgentLease returns the same for the agent of the machine.
+func (t *Target) AgentLease() agentlink.Lease {
+	return agentlink.Lease{
+		Key: t.Key, Owner: t.Owner, Holding: t.Holding, Milliseconds: t.Expiry.Milliseconds(),
+	}
+}
+
 // Leases are all leases that the client holds.
 type Leases interface {
 	Count() int
