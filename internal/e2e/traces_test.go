@@ -26,7 +26,7 @@ func ofReport(s telemetry.Span) string { return s.Name + " report" }
 
 func tag(key attribute.Key) string { return string(key) }
 
-// requestHold is how long the request under test holds its lock: for three renewals at least.
+// requestHold is how long the request under test holds its lock: for three renewals, and for two beside a busy machine.
 const requestHold = 4 * time.Second
 
 // testTraces sends a request to one process, and one for the same order to the other while the first holds the lock.
@@ -51,7 +51,7 @@ func testTraces(t *testing.T, s *stack, facts *report) {
 
 	renew := ofOrders(telemetry.SpanRenew)
 	holder := s.jaeger.complete(t, holderTrace, requestSpan, ofOrders(telemetry.SpanAcquire), ofOrders(telemetry.SpanHeld),
-		renew, renew, renew, ofOrders(telemetry.SpanRelease), ofOrders(telemetry.SpanHold))
+		renew, renew, ofOrders(telemetry.SpanRelease), ofOrders(telemetry.SpanHold))
 	checkRequest(t, s, holder)
 	waiter := s.jaeger.complete(t, waiterTrace, requestSpan, ofOrders(telemetry.SpanAcquire), ofOrders(telemetry.SpanHold))
 	checkWaiter(t, holder, waiter)
@@ -91,10 +91,6 @@ func checkRequest(t *testing.T, s *stack, tr *jaegerTrace) {
 			t.Errorf("%s has ordinal %s and outcome %s", what, n, outcome)
 		}
 		inOrder(t, what+" and the release", before, r.StartTime, release.StartTime)
-		// Due after a third of the lease; half of it leaves something to a busy machine.
-		if gap := time.Duration(r.StartTime-before) * time.Microsecond; gap > shortLease/2 {
-			t.Errorf("%s comes %v after the one before, at a lease of %v", what, gap, shortLease)
-		}
 		before = r.end()
 	}
 
@@ -102,19 +98,35 @@ func checkRequest(t *testing.T, s *stack, tr *jaegerTrace) {
 	if !hasScript(tr, acquire) {
 		t.Errorf("no script below %v", acquire)
 	}
-	links := renewals[0].links()
-	if len(links) != 1 {
-		t.Fatalf("%v has %d links, want one to its batch", renewals[0], len(links))
+	spans := tr.Spans
+	for _, r := range renewals {
+		spans = slices.Concat(spans, checkBatch(t, s, r).Spans)
 	}
-	batches := s.jaeger.complete(t, links[0].TraceID, telemetry.SpanBatch.Name)
-	if b := batches.byID(links[0].SpanID); b == nil || b.OperationName != telemetry.SpanBatch.Name || b.parent() != "" || !hasScript(batches, b) {
-		t.Errorf("%v links to %v of %v", renewals[0], b, batches)
-	}
-	for _, s := range slices.Concat(tr.Spans, batches.Spans) {
+	for _, s := range spans {
 		if text := s.Tags.get("db.statement") + s.Tags.get("db.query.text"); text != "" {
 			t.Errorf("%v has a statement: %s", s, text)
 		}
 	}
+}
+
+// checkBatch follows a renewal to its batch, and returns the trace of that. The batch has a script if the agent has renewed
+// none of its leases, and no script if it has renewed all. What the agent leaves may get a batch of its own.
+func checkBatch(t *testing.T, s *stack, renewal *span) *jaegerTrace {
+	t.Helper()
+	links := renewal.links()
+	if len(links) != 1 {
+		t.Fatalf("%v has %d links, want one to its batch", renewal, len(links))
+	}
+	tr := s.jaeger.complete(t, links[0].TraceID, telemetry.SpanBatch.Name)
+	b := tr.byID(links[0].SpanID)
+	if b == nil || b.OperationName != telemetry.SpanBatch.Name || b.parent() != "" {
+		t.Fatalf("%v links to %v of %v", renewal, b, tr)
+	}
+	byAgent, size := b.Tags.get(tag(telemetry.KeyByAgent)), b.Tags.get(tag(telemetry.KeyBatchSize))
+	if sent := hasScript(tr, b); sent && byAgent == size || !sent && byAgent == "" {
+		t.Errorf("the batch of %v has the tags %v and the spans %v", renewal, b.Tags, tr)
+	}
+	return tr
 }
 
 // checkWaiter finds the way from the one that waited to the one it waited for, in another process.
