@@ -21,6 +21,7 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/agent"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -307,13 +308,14 @@ func TestAgentForShortAndLongLeases(t *testing.T) {
 		}
 		peer, err := fakeredis.Dial(func(c net.Conn) bool { (*socket.serve.Load())(c); return true })
 		must(t, "Dial", err)
-		write(peer, "POST /v1/session HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+		const secret = "s"
+		write(peer, "POST /v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+secret+"\r\nTransfer-Encoding: chunked\r\n\r\n")
 		began, done := time.Now(), make(chan struct{})
 		go func() { // what it asks for must be renewed within 10 ms
 			defer close(done)
 			for id := 0; time.Since(began) < 3*time.Minute; id++ {
-				line := fmt.Sprintf(`{"id":%d,"by":%d,"node":%q,"leases":[{"key":"none","owner":"x:0123456789abcdef-1","ms":1000}]}`,
-					id, time.Since(began).Milliseconds()+1000+10, p.Addr())
+				line := fmt.Sprintf(`{"id":%d,"by":%d,"node":%q,"leases":[{"key":"none","owner":"x:%s-1","ms":1000}]}`,
+					id, time.Since(began).Milliseconds()+1000+10, p.Addr(), script.DigitsOf(secret))
 				write(peer, fmt.Sprintf("%x\r\n%s\n\r\n", len(line)+1, line))
 				time.Sleep(20 * time.Millisecond)
 			}
@@ -416,6 +418,25 @@ func TestAgentKeepsAConnectionWarm(t *testing.T) {
 		mustMatch(t, l.Err(), lock.ErrLost)
 		if log := tel.output(); strings.Contains(log, "agent") {
 			t.Errorf("logged:\n%s", log)
+		}
+	})
+}
+
+// TestAgentAndLongNames: the agent renews leases of which 256 would make a line that is too long.
+func TestAgentAndLongNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
+		a, stop := socket.start(t, srv.Client(t))
+		defer stop()
+		c := tel.open(t, srv.Client(t), socket.at())
+		for i := range 300 {
+			try(t, c.Mutex(strings.Repeat("<", 1000)+fmt.Sprint(i)))
+		}
+		time.Sleep(2 * time.Minute)
+		ok, all := tel.sum(t, telemetry.MetricAgentRequests, "lockdog.outcome=ok"), tel.sum(t, telemetry.MetricAgentRequests)
+		if renewed := a.Status().Renewed; ok != all || renewed < 5*300 {
+			t.Errorf("of %v requests %v succeeded; the agent has renewed %d leases", all, ok, renewed)
 		}
 	})
 }

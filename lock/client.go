@@ -2,8 +2,6 @@ package lock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -105,9 +103,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("%w: WithAgent: not for this Redis client: %w", ErrInvalid, agentlink.ErrLayout)
 	}
 	c := &Client{cfg: cfg, backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
-	var random [script.OwnerRandomBytes]byte
-	_, _ = rand.Read(random[:]) // never fails
-	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
+	secret := script.NewSecret()
+	c.ownerHead = cfg.id + ":" + script.DigitsOf(secret) + "-"
 	c.rec, err = telemetry.NewRecorder(telemetry.Config{
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
 	})
@@ -133,7 +130,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix,
 		Waits: graphWaits{c.waits}, Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
-	c.agent = c.newAgentLink()
+	c.agent = c.newAgentLink(secret)
 	c.renewer = renewal.New(renewal.Config{
 		Caller: renewal.Caller{Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec},
 		Agent:  c.agent, Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
@@ -243,13 +240,13 @@ func (c *Client) subscriptionRefused(node string, err error) {
 	})
 }
 
-// newAgentLink returns the link to the agent of this machine, nil without WithAgent.
-func (c *Client) newAgentLink() *agentlink.Link {
+// newAgentLink returns the link to the agent of this machine, nil without WithAgent. secret is that of the owners.
+func (c *Client) newAgentLink(secret string) *agentlink.Link {
 	if c.cfg.dialAgent == nil {
 		return nil
 	}
 	return agentlink.New(agentlink.Config{
-		Dial: c.cfg.dialAgent,
+		Dial: c.cfg.dialAgent, Secret: secret,
 		Changed: func(err error) {
 			c.report(func() {
 				logger := c.logger().With("agent", c.cfg.agent)

@@ -14,8 +14,8 @@
 // process has died, the agent releases them in Redis, and whoever waits for them is woken. A process that is stopped,
 // or whose connection ends, hasn't died.
 //
-// The agent listens only on a Unix socket. Whoever may open that can prolong, shorten or end a lease whose owner it
-// knows, and nothing else. Owners are in spans and logs.
+// The agent listens only on a Unix socket. A client proves with a secret which locks are its own, so nobody can renew
+// or release those of another. What one process, and one user of the machine, may use is limited.
 package agent
 
 import (
@@ -72,13 +72,12 @@ type Agent struct {
 	watching  sync.WaitGroup // for processes to die
 	unwatched sync.Once      // to log that the kernel doesn't tell who dies
 
-	alive        context.Context // of all HTTP requests
-	stop         context.CancelFunc
-	closing      sync.Once
-	closeErr     error
-	mostSessions int64
-	sessions     atomic.Int64
-	requests     atomic.Int64
+	alive    context.Context // of all HTTP requests
+	stop     context.CancelFunc
+	closing  sync.Once
+	closeErr error
+	usage    usage
+	requests atomic.Int64
 }
 
 // New returns an agent that renews and releases through rdb: a *redis.Client (also of NewFailoverClient) or a
@@ -100,7 +99,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
 	a := &Agent{
-		cfg: cfg, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(), mostSessions: maxSessions,
+		cfg: cfg, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(),
+		usage: usage{limits: defaultLimits, users: make(map[uint32]*user)},
 	}
 	a.calls = dispatch.New(dispatch.Config{Backend: be, Recorder: rec, Panicked: a.panicked})
 	a.batches = &batches{
@@ -195,7 +195,7 @@ func (a *Agent) Close(ctx context.Context) error {
 
 // Status is what GET /v1/status answers.
 type Status struct {
-	Sessions int64     `json:"sessions"` // of clients, now
+	Sessions int       `json:"sessions"` // of clients, now
 	Requests int64     `json:"requests"` // of clients, since the start
 	Calls    int64     `json:"calls"`    // batches renewed in Redis
 	Renewed  int64     `json:"renewed"`  // leases, each time
@@ -208,7 +208,7 @@ type Status struct {
 // Status returns what the agent has done.
 func (a *Agent) Status() Status {
 	return Status{
-		Sessions: a.sessions.Load(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
+		Sessions: a.usage.count(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
 		Renewed: a.batches.renewed.Load(), Held: a.held.Load(), Freed: a.freed.Load(),
 		Started: a.started, PID: os.Getpid(),
 	}
@@ -237,6 +237,12 @@ func (a *Agent) cannotWatch(err error) {
 	default:
 		a.logger().Warn("lockdog: can't watch a client's process; if it dies, its locks last for a lease", "error", err)
 	}
+}
+
+// tooMany logs that the agent doesn't keep all locks of a user.
+func (a *Agent) tooMany(u *user) {
+	a.logger().Warn("lockdog: a user holds more locks than the agent keeps; if their processes die, the others last for a lease",
+		"uid", u.id)
 }
 
 func (a *Agent) panicked(v any, stack []byte) {

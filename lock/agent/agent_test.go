@@ -19,26 +19,29 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/agent"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 const patience = 15 * time.Second
 
+// secret of the clients, and an owner of theirs.
+const secret = "s"
+
+var owner = "host/1:" + script.DigitsOf(secret) + "-1"
+
 // start starts an agent at a new socket.
-func start(t *testing.T, rdb redis.UniversalClient, change ...func(*agent.Agent)) (a *agent.Agent, socket string) {
+func start(t *testing.T, rdb redis.UniversalClient) (a *agent.Agent, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
-	return serve(t, rdb, socket, change...), socket
+	return serve(t, rdb, socket), socket
 }
 
-func serve(t *testing.T, rdb redis.UniversalClient, socket string, change ...func(*agent.Agent)) *agent.Agent {
+func serve(t *testing.T, rdb redis.UniversalClient, socket string) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(rdb, agent.Config{})
 	must(t, err)
-	for _, f := range change {
-		f(a)
-	}
 	l, err := agent.Listen(socket, 0o600)
 	must(t, err)
 	served := make(chan error, 1)
@@ -64,7 +67,7 @@ func begin(t *testing.T, socket string) (net.Conn, *bufio.Reader) {
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	must(t, c.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(c, "POST /v1/session HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+	_, err = io.WriteString(c, head)
 	must(t, err)
 	r := bufio.NewReader(c)
 	for line := ""; !strings.HasPrefix(line, `{"clock":`); {
@@ -74,6 +77,9 @@ func begin(t *testing.T, socket string) (net.Conn, *bufio.Reader) {
 	}
 	return c, r
 }
+
+// head begins a session.
+const head = "POST /v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + secret + "\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 func send(c net.Conn, line string) { _, _ = fmt.Fprintf(c, "%x\r\n%s\n\r\n", len(line)+1, line) }
 
@@ -97,33 +103,35 @@ func TestSessionRefusals(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	_, socket := start(t, rdb)
-	const owner = "host/1:0123456789abcdef-1"
 	ours := fmt.Sprintf(`{"key":"job","owner":%q,"ms":30000}`, owner)
 	held := func(release, counter string) string {
 		return fmt.Sprintf(`{"key":"job","owner":%q,"ms":30000,"release":%q,"counter":%q}`, owner, release, counter)
 	}
+	const another = "host/1:0123456789abcdef-1"
 	must(t, rdb.HSet(t.Context(), "job", owner, 1).Err())
 	must(t, rdb.HSet(t.Context(), "program's", "field", 1, owner, 1).Err())
 	for line, want := range map[string]string{
-		`{"id":1,"by":99999999,"node":NODE,"leases":[` + ours + `]}`:                                                 `{"id":1,"renewed":[0]}`,
-		`{"id":2,"by":99999999,"node":NODE,"leases":[{"key":"none","owner":"` + owner + `","ms":1}]}`:                `{"id":2,"renewed":[]}`,
-		`{"id":3,"by":0,"node":NODE,"leases":[` + ours + `]}`:                                                        "too late",
-		`{"id":4,"by":-9223372036854775808,"node":NODE,"leases":[` + ours + `]}`:                                     "too late",
-		`{"id":5,"by":99999999,"node":NODE,"leases":[]}`:                                                             "0 leases; 1 to 256 are allowed",
-		`{"id":6,"by":99999999,"node":NODE,"leases":[` + strings.Repeat(ours+",", 256) + ours + `]}`:                 "257 leases",
-		`{"id":7,"by":99999999,"node":NODE,"leases":[{"key":"","owner":"` + owner + `","ms":1}]}`:                    "a key of 0 bytes",
-		`{"id":8,"by":99999999,"node":NODE,"leases":[{"key":"program's","owner":"field","ms":1}]}`:                   `\"field\" is no owner of lockdog`,
-		`{"id":9,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","ms":0}]}`:                   "0 ms; 1 to",
-		`{"id":10,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","ms":100000000000000000}]}`: "100000000000000000 ms",
-		`{"id":11,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":3}]}`:             "holding 3",
-		`{"id":12,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":300}]}`:           "not a request",
-		`{"id":15,"by":99999999,"node":"a:1","leases":[` + ours + `]}`:                                               `the client at \"a:1\"`,
-		`{"id":16,"held":[` + held("release", "redisson_lock_token:{job}") + `,{}]}`:                                 `held 1: \"\" releases no lock`,
-		`{"id":17,"held":[` + held("retain", "redisson_lock_token:{job}") + `]}`:                                     `\"retain\" releases no lock`,
-		`{"id":18,"held":[` + held("release", "program's") + `]}`:                                                    `\"program's\" counts no tokens of \"job\"`,
-		`{"id":19,"by":99999999,"node":NODE,"leases":[` + ours + `],"freed":["` + owner + `"]}`:                      "one of them is allowed",
+		`{"id":1,"by":99999999,"node":NODE,"leases":[` + ours + `]}`:                                                  `{"id":1,"renewed":[0]}`,
+		`{"id":2,"by":99999999,"node":NODE,"leases":[{"key":"none","owner":"` + owner + `","ms":1}]}`:                 `{"id":2,"renewed":[]}`,
+		`{"id":3,"by":0,"node":NODE,"leases":[` + ours + `]}`:                                                         "too late",
+		`{"id":4,"by":-9223372036854775808,"node":NODE,"leases":[` + ours + `]}`:                                      "too late",
+		`{"id":5,"by":99999999,"node":NODE,"leases":[]}`:                                                              "0 leases; 1 to 256 are allowed",
+		`{"id":6,"by":99999999,"node":NODE,"leases":[` + strings.Repeat(ours+",", 256) + ours + `]}`:                  "257 leases",
+		`{"id":7,"by":99999999,"node":NODE,"leases":[{"key":"","owner":"` + owner + `","ms":1}]}`:                     "a key of 0 bytes",
+		`{"id":8,"by":99999999,"node":NODE,"leases":[{"key":"program's","owner":"field","ms":1}]}`:                    `\"field\" is no owner of lockdog`,
+		`{"id":9,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","ms":0}]}`:                    "0 ms; 1 to",
+		`{"id":10,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","ms":100000000000000000}]}`:  "100000000000000000 ms",
+		`{"id":11,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":3}]}`:              "holding 3",
+		`{"id":12,"by":99999999,"node":NODE,"leases":[{"key":"a","owner":"` + owner + `","holding":300}]}`:            "not a request",
+		`{"id":15,"by":99999999,"node":"a:1","leases":[` + ours + `]}`:                                                `the client at \"a:1\"`,
+		`{"id":16,"held":[` + held("release", "redisson_lock_token:{job}") + `,{}]}`:                                  `held 1: \"\" releases no lock`,
+		`{"id":17,"held":[` + held("retain", "redisson_lock_token:{job}") + `]}`:                                      `\"retain\" releases no lock`,
+		`{"id":18,"held":[` + held("release", "program's") + `]}`:                                                     `\"program's\" counts no tokens of \"job\"`,
+		`{"id":19,"by":99999999,"node":NODE,"leases":[` + ours + `],"freed":["` + owner + `"]}`:                       "one of them is allowed",
+		`{"id":20,"by":99999999,"node":NODE,"leases":[` + ours + `,{"key":"job","owner":"` + another + `","ms":1}]}`:  `lease 1: \"` + another + `\" is the owner of another client`,
+		`{"id":21,"held":[` + strings.Replace(held("release", "redisson_lock_token:{job}"), owner, another, 1) + `]}`: `held 0: \"` + another + `\" is the owner of another`,
 		`[]`:                           "not a request",
-		strings.Repeat(" ", 2<<20):     "token too long",
+		strings.Repeat(" ", 128<<10):   "token too long",
 		`{"id":13,"by":99999999,"le`:   "not a request",
 		`{"id":"x"}`:                   "not a request",
 		"\x00\xff":                     "not a request",
@@ -152,7 +160,7 @@ func TestSlowPeers(t *testing.T) {
 	for range 20 {
 		c, _ := begin(t, socket)
 		go func() { // it asks without end, and reads nothing
-			line := `{"id":1,"by":99999999,"node":"` + srv.Addr() + `","leases":[{"key":"job","owner":"x:0123456789abcdef-1","ms":1000}]}`
+			line := `{"id":1,"by":99999999,"node":"` + srv.Addr() + `","leases":[{"key":"job","owner":"` + owner + `","ms":1000}]}`
 			for {
 				if _, err := fmt.Fprintf(c, "%x\r\n%s\n\r\n", len(line)+1, line); err != nil {
 					return
@@ -188,7 +196,7 @@ func TestListen(t *testing.T) {
 	if n := second.Status().Sessions; n != 1 {
 		t.Errorf("the second agent has %d sessions", n)
 	}
-	send(old, `{"id":1,"by":99999999,"node":"","leases":[{"key":"a","owner":"x:0123456789abcdef-1","ms":1000}]}`)
+	send(old, `{"id":1,"by":99999999,"node":"","leases":[{"key":"a","owner":"`+owner+`","ms":1000}]}`)
 	if got := answer(t, oldReader); !strings.Contains(got, `"id":1`) {
 		t.Errorf("the first agent answered %s", got)
 	}
@@ -240,13 +248,12 @@ func TestNotForARing(t *testing.T) {
 func TestCloseWithOddPeers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	const head = "POST /v1/session HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-	a, socket := start(t, srv.Client(t), func(a *agent.Agent) { agent.SetMostSessions(a, 1) })
+	a, socket := start(t, srv.Client(t))
 	for _, c := range []struct{ says, want string }{
 		{head + "2\r\n{\n\r\n", "not a request"},
 		{"GET /v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n", ""}, // and never sends the body
-		{head, `{"clock":`},
-		{head, "the agent has 1 sessions already"}, // while the one before is open
+		{head, `{"clock":`}, // and stays open
+		{strings.Replace(head, "Bearer", "Basic", 1), "401 Unauthorized"},
 		{"GET /v1/none HTTP/1.1\r\nHost: x\r\n\r\n", "404"},
 	} {
 		peer, err := net.Dial("unix", socket)
@@ -284,7 +291,7 @@ func TestPanic(t *testing.T) {
 		}
 	}))
 	c, r := begin(t, socket)
-	ask := `{"id":1,"by":99999999,"node":"` + srv.Addr() + `","leases":[{"key":"a","owner":"x:0123456789abcdef-1","ms":1000}]}`
+	ask := `{"id":1,"by":99999999,"node":"` + srv.Addr() + `","leases":[{"key":"a","owner":"` + owner + `","ms":1000}]}`
 	send(c, ask)
 	if got := answer(t, r); !strings.Contains(got, "has panicked") {
 		t.Errorf("answered %s", got)

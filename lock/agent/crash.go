@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ const deathTime = time.Second
 // holds are the locks of one client. They are freed when its process dies.
 type holds struct {
 	agent *Agent
+	user  *user
 	pid   int
 
 	mu   sync.Mutex
@@ -33,17 +35,28 @@ func (h *holds) note(req *agentlink.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := len(h.held)
-	for _, hold := range req.Held {
-		if len(h.held) < 2*agentlink.MaxHolds { // the client has no more, but may tell later that others are freed
-			h.held[hold.Owner] = &hold
-		}
-	}
 	for _, owner := range req.Freed {
-		delete(h.held, owner)
+		h.remove(owner)
+	}
+	for _, hold := range req.Held {
+		h.remove(hold.Owner)
+		if h.user.take(hold.Bytes()) {
+			h.held[hold.Owner] = &hold
+		} else {
+			h.user.full.Do(func() { h.agent.tooMany(h.user) })
+		}
 	}
 	h.agent.held.Add(int64(len(h.held) - before))
 	if h.dead {
 		h.free()
+	}
+}
+
+// remove forgets a lock. mu must be held.
+func (h *holds) remove(owner string) {
+	if hold := h.held[owner]; hold != nil {
+		delete(h.held, owner)
+		h.user.give(hold.Bytes())
 	}
 }
 
@@ -60,9 +73,10 @@ func (h *holds) died() {
 func (h *holds) free() {
 	for _, hold := range h.held {
 		h.agent.cleaner.Add(&cleanup.Task{
-			Node: h.agent.backend.Node(hold.Key), Due: time.Now(),
-			Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
-			Remove:  func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
+			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id), // no user waits for another's
+			Due:  time.Now(), Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
+			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
+			Ended:  func() { h.user.give(hold.Bytes()) },
 		})
 	}
 	if !h.over {
@@ -78,6 +92,15 @@ func (h *holds) endSession() bool {
 	h.agent.held.Add(-int64(len(h.held)))
 	h.over = true
 	return len(h.held) > 0
+}
+
+// forget forgets all locks. The process lives on, or they have been freed.
+func (h *holds) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for owner := range h.held {
+		h.remove(owner)
+	}
 }
 
 // release releases the lock of a process that has died.

@@ -7,37 +7,43 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/agentlink"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// The limits of what clients may use.
+// The limits of one client.
 const (
 	helloTime   = 5 * time.Second // to send the header of a request
 	replyTime   = time.Second     // to read a reply
-	maxSessions = 4096
-	maxRequests = 64 // of one session at a time
+	maxRequests = 64              // at a time
 )
 
 // session serves one client until its connection ends, or sends something else than requests.
 func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 	s := &session{agent: a, out: json.NewEncoder(w), rc: http.NewResponseController(w)}
-	s.holds = holds{agent: a, held: map[string]*agentlink.Hold{}}
 	w.Header().Set("Connection", "close")
+	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), agentlink.Scheme)
+	if !ok {
+		http.Error(w, "no secret: Authorization: "+agentlink.Scheme+"<secret>", http.StatusUnauthorized)
+		return
+	}
+	s.digits = script.DigitsOf(secret)
 	if err := s.rc.EnableFullDuplex(); err != nil {
 		http.Error(w, err.Error(), http.StatusHTTPVersionNotSupported)
 		return
 	}
 	stopReading := func() { _ = s.rc.SetReadDeadline(time.Unix(1, 0)) }
 	defer stopReading() // otherwise the server would wait for the end of the body
-	defer a.sessions.Add(-1)
-	if a.sessions.Add(1) > a.mostSessions {
-		http.Error(w, fmt.Sprintf("the agent has %d sessions already", a.mostSessions), http.StatusServiceUnavailable)
+	end, err := s.begin(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	defer s.watch(r.Context())()
+	defer end()
 	_ = s.rc.SetReadDeadline(time.Time{}) // not that of the header
 	defer context.AfterFunc(r.Context(), stopReading)()
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -52,14 +58,20 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 			s.reply(agentlink.Reply{Renewed: []int{}, Error: "not a request: " + err.Error()})
 			return
 		}
-		if len(req.Leases) == 0 && req.Check() == nil {
+		if len(req.Leases) == 0 && req.Check(s.digits) == nil {
 			s.holds.note(&req)
 			continue
 		}
 		a.requests.Add(1)
+		size := len(lines.Bytes())
+		if !s.user.take(size) {
+			s.reply(agentlink.Reply{ID: req.ID, Renewed: []int{}, Error: fmt.Sprintf("user %d asks for too much at a time", s.user.id)})
+			continue
+		}
 		free <- struct{}{}
 		s.requests.Go(func() {
 			s.reply(s.serve(r.Context(), &req))
+			s.user.give(size)
 			<-free
 		})
 	}
@@ -70,6 +82,8 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 
 type session struct {
 	agent    *Agent
+	digits   string // in the client's owners
+	user     *user
 	holds    holds
 	requests sync.WaitGroup
 
@@ -78,20 +92,31 @@ type session struct {
 	rc  *http.ResponseController
 }
 
-// watch frees the client's locks when its process dies. end is called when the session ends; the process may be found
-// to have died for some time after that.
-func (s *session) watch(ctx context.Context) (end func()) {
+// begin finds out who the client is, and frees its locks when its process dies. end is called when the session ends;
+// the process may be found to have died for some time after that. The error says why there can be no session.
+func (s *session) begin(ctx context.Context) (end func(), err error) {
 	conn, _ := ctx.Value(connKey{}).(net.Conn)
-	p, err := processAt(conn)
-	if err != nil {
-		s.agent.cannotWatch(err)
-		return func() { s.holds.endSession() }
+	p, notTold := peerAt(conn)
+	if s.user, err = s.agent.usage.enter(p); err != nil {
+		if notTold == nil {
+			p.close()
+		}
+		return nil, err
 	}
-	s.holds.pid = p.pid
+	s.holds = holds{agent: s.agent, user: s.user, pid: p.pid, held: map[string]*agentlink.Hold{}}
+	if notTold != nil {
+		s.agent.cannotWatch(notTold)
+		return func() {
+			s.holds.endSession()
+			s.holds.forget()
+			s.agent.usage.leave(p)
+		}, nil
+	}
 	s.agent.watching.Go(func() {
 		if p.died() {
 			s.holds.died()
 		}
+		s.holds.forget()
 		p.close()
 	})
 	return func() {
@@ -100,13 +125,14 @@ func (s *session) watch(ctx context.Context) (end func()) {
 			until = until.Add(deathTime)
 		}
 		p.waitUntil(until)
-	}
+		s.agent.usage.leave(p)
+	}, nil
 }
 
 // serve fulfils a request.
 func (s *session) serve(ctx context.Context, req *agentlink.Request) agentlink.Reply {
 	reply := agentlink.Reply{ID: req.ID, Renewed: []int{}}
-	if err := req.Check(); err != nil {
+	if err := req.Check(s.digits); err != nil {
 		reply.Error = err.Error()
 		return reply
 	}

@@ -34,15 +34,16 @@ type result struct {
 	err error
 }
 
-// start begins a session over c. It calls ended when the connection has failed.
-func start(ctx context.Context, c net.Conn, ended func(*conn)) (_ *conn, err error) {
+// start begins a session over c, for the owners with a secret. It calls ended when the connection has failed.
+func start(ctx context.Context, c net.Conn, secret string, ended func(*conn)) (_ *conn, err error) {
 	defer abortWith(ctx, c.SetDeadline)()
 	defer func() {
 		if err != nil {
 			_ = c.Close()
 		}
 	}()
-	const head = "POST " + Path + " HTTP/1.1\r\nHost: lockdog\r\nContent-Type: application/jsonl\r\nTransfer-Encoding: chunked\r\n\r\n"
+	head := "POST " + Path + " HTTP/1.1\r\nHost: lockdog\r\nAuthorization: " + Scheme + secret +
+		"\r\nContent-Type: application/jsonl\r\nTransfer-Encoding: chunked\r\n\r\n"
 	if _, err := io.WriteString(c, head); err != nil {
 		return nil, err
 	}

@@ -3,22 +3,27 @@ package agentlink
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // A session is one HTTP request to Path whose body and response stay open. Both consist of lines of JSON. The agent
 // begins with a Hello. Then the client sends Requests. The agent sends a Reply for each that has leases, in any order.
+//
+// The header Authorization has the client's secret. A session is for the owners of that client: see script.DigitsOf.
 const (
-	Path = "/v1/session"
+	Path   = "/v1/session"
+	Scheme = "Bearer " // before the secret
 	// MaxLeases is how many leases, locks held and owners a Request has at most.
 	MaxLeases = 256
 	// MaxHolds is how many locks of one client the agent frees at most, if the client's process dies.
 	MaxHolds = 1 << 16
 	// MaxLine is the length of the longest line in bytes. A Request needs about 150 bytes per lease, as a rule, and
-	// 6 KiB if a name has as many characters to escape as it may have.
-	MaxLine = 2 << 20
+	// has fewer than MaxLeases if their names are long.
+	MaxLine = 128 << 10
 	// MaxTime is the longest time that a client gives the agent for a Request: see Link.Renew.
 	MaxTime = 3 * time.Second
 )
@@ -78,34 +83,36 @@ const (
 	maxMilliseconds = int64(366 * 24 * time.Hour / time.Millisecond)
 )
 
-// Check returns an error if the agent must refuse the request. It accepts only owners of lockdog: a hash of a program,
-// which is no lock, has no such field, so nobody can make the agent let it expire.
-func (r *Request) Check() error {
+// Check returns an error if the agent must refuse the request. It accepts only owners of the client with the digits: so
+// nobody can renew or release a lock of another, or make the agent let a hash of a program, which is no lock, expire.
+func (r *Request) Check(digits string) error {
 	if n := len(r.Leases) + len(r.Held) + len(r.Freed); n == 0 || n > MaxLeases {
 		return fmt.Errorf("%w: %d leases; 1 to %d are allowed", errRequest, n, MaxLeases)
 	} else if len(r.Leases) > 0 && n > len(r.Leases) {
 		return fmt.Errorf("%w: leases to renew, and locks that are held or freed; one of them is allowed", errRequest)
 	}
 	for i := range r.Leases {
-		if err := r.Leases[i].check(); err != nil {
+		if err := r.Leases[i].check(digits); err != nil {
 			return fmt.Errorf("%w: lease %d: %w", errRequest, i, err)
 		}
 	}
 	for i := range r.Held {
-		if err := r.Held[i].check(); err != nil {
+		if err := r.Held[i].check(digits); err != nil {
 			return fmt.Errorf("%w: held %d: %w", errRequest, i, err)
 		}
 	}
 	return nil
 }
 
-func (l *Lease) check() error {
-	id, _ := script.ClientOf(l.Owner)
+func (l *Lease) check(digits string) error {
+	id, random := script.ClientOf(l.Owner)
 	switch {
 	case l.Key == "" || len(l.Key) > maxText:
 		return fmt.Errorf("a key of %d bytes; 1 to %d are allowed", len(l.Key), maxText)
 	case id == "" || len(l.Owner) > maxText:
 		return fmt.Errorf("%.64q is no owner of lockdog, <client id>:<16 hex digits>-<number>", l.Owner)
+	case random != digits:
+		return fmt.Errorf("%.64q is the owner of another client", l.Owner)
 	case l.Holding > script.HoldsPermit:
 		return fmt.Errorf("holding %d; 0 to %d are allowed", l.Holding, script.HoldsPermit)
 	case l.Milliseconds < 1 || l.Milliseconds > maxMilliseconds:
@@ -114,12 +121,40 @@ func (l *Lease) check() error {
 	return nil
 }
 
-// mostBytes returns how long it is at most as JSON, where a byte may become six.
-func (h *Hold) mostBytes() int {
-	return 512 + 6*(len(h.Key)+len(h.Owner)+len(h.Counter)+len(h.Name)+len(h.Group)+len(h.Traceparent))
+// Bytes returns how many bytes the lease needs at most, as JSON or in memory.
+func (l *Lease) Bytes() int { return 128 + bytesOf(l.Key, l.Owner) }
+
+// Bytes returns how many bytes the lock needs at most, as JSON or in memory.
+func (h *Hold) Bytes() int {
+	return 384 + h.Lease.Bytes() + bytesOf(h.Release, h.Counter, h.Name, h.Kind, h.Group, h.Traceparent)
 }
 
-func (h *Hold) check() error {
+// bytesOf returns how long texts are at most as JSON, where a byte may become six.
+func bytesOf(texts ...string) (n int) {
+	for _, text := range texts {
+		n += len(text)
+		for i := range len(text) {
+			if c := text[i]; c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, c) >= 0 {
+				n += 5
+			}
+		}
+	}
+	return n
+}
+
+// fitting returns how many of the leases one Request may have.
+func fitting(leases []Lease) int {
+	size := 0
+	for i := range leases {
+		size += leases[i].Bytes()
+		if i == MaxLeases || i > 0 && size > MaxLine/2 {
+			return i
+		}
+	}
+	return len(leases)
+}
+
+func (h *Hold) check(digits string) error {
 	if script.ReleaserNamed(h.Release) == nil {
 		return fmt.Errorf("%.64q releases no lock", h.Release)
 	}
@@ -131,5 +166,5 @@ func (h *Hold) check() error {
 			return fmt.Errorf("%.64q...: has %d bytes; %d are allowed", text, len(text), maxText)
 		}
 	}
-	return h.Lease.check()
+	return h.Lease.check(digits)
 }

@@ -8,9 +8,14 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
+func ours(owner string) bool {
+	id, digits := script.ClientOf(owner)
+	return id != "" && digits == "0123456789abcdef"
+}
+
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// FuzzRequest: a request that passes Check can be made a call to Redis, and renews and releases only owners of lockdog.
+// FuzzRequest: a request that passes Check can be made a call to Redis, and renews and releases only owners of its client.
 func FuzzRequest(f *testing.F) {
 	for _, holding := range []string{"0", "1", "2", "3"} {
 		f.Add([]byte(`{"id":1,"by":1,"leases":[{"key":"a","owner":"x/1:0123456789abcdef-1:write","holding":` + holding + `,"ms":30000}]}`))
@@ -22,11 +27,11 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"held":[{}],"freed":["a"]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var r Request
-		if json.Unmarshal(line, &r) != nil || r.Check() != nil {
+		if json.Unmarshal(line, &r) != nil || r.Check("0123456789abcdef") != nil {
 			return
 		}
 		for _, h := range r.Held {
-			if script.ClientIDOf(h.Owner) == "" || !script.IsCounterOf(h.Counter, h.Key) {
+			if !ours(h.Owner) || !script.IsCounterOf(h.Counter, h.Key) {
 				t.Errorf("accepted %+v", h)
 			}
 			var call script.Request
@@ -40,7 +45,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		args := script.NewRenewArgs(0, len(r.Leases))
 		for _, l := range r.Leases {
-			if !script.IsOwner(l.Owner) || script.ClientIDOf(l.Owner) == "" || l.Milliseconds < 1 {
+			if !script.IsOwner(l.Owner) || !ours(l.Owner) || l.Milliseconds < 1 {
 				t.Errorf("accepted %+v", l)
 			}
 			args.Add(l.Holding, l.Key, l.Owner, l.Milliseconds)

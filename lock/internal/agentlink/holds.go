@@ -109,7 +109,7 @@ func (h *holds) next(c *conn) *Request {
 		if hold := h.held[owner]; hold != nil {
 			r.Held = append(r.Held, *hold)
 			h.told[owner] = struct{}{}
-			size += hold.mostBytes()
+			size += hold.Bytes()
 		} else {
 			r.Freed = append(r.Freed, owner)
 			delete(h.told, owner)

@@ -56,7 +56,8 @@ type Link struct {
 
 // Config says how a Link connects, and whom it tells of failures. Its functions must not block.
 type Config struct {
-	Dial func(ctx context.Context) (net.Conn, error)
+	Dial   func(ctx context.Context) (net.Conn, error)
+	Secret string // of the client's owners: see script.DigitsOf
 	// Changed is called with the error of the first request that fails, and with nil when requests have succeeded again
 	// for a minute.
 	Changed func(err error)
@@ -120,15 +121,19 @@ func (l *Link) Renew(ctx context.Context, node string, leases []Lease) (renewed 
 	return renewed, errors.Join(refused, err)
 }
 
-// renewAll sends requests of up to MaxLeases leases, and waits for the replies. refused is what the agent says.
+// renewAll sends requests of as many leases as one may have, and waits for the replies. refused is what the agent says.
 func (l *Link) renewAll(ctx context.Context, node string, leases []Lease) (renewed []int, refused, err error) {
 	var replies []<-chan result
-	for start := 0; start < len(leases) && err == nil; start += MaxLeases {
+	var sizes []int
+	for rest := leases; len(rest) > 0 && err == nil; {
+		n := fitting(rest)
 		var reply <-chan result
-		if reply, err = l.send(ctx, node, leases[start:min(start+MaxLeases, len(leases))]); err == nil {
-			replies = append(replies, reply)
+		if reply, err = l.send(ctx, node, rest[:n]); err == nil {
+			replies, sizes = append(replies, reply), append(sizes, n)
 		}
+		rest = rest[n:]
 	}
+	first := 0
 	for n, reply := range replies {
 		var r result
 		select {
@@ -140,13 +145,13 @@ func (l *Link) renewAll(ctx context.Context, node string, leases []Lease) (renew
 				r.err = fmt.Errorf("lockdog: the agent doesn't answer: %w", ctx.Err())
 			}
 		}
-		asked := min(len(leases)-n*MaxLeases, MaxLeases)
 		for _, i := range r.Renewed {
-			if i < 0 || i >= asked {
-				return nil, refused, fmt.Errorf("lockdog: the agent renewed lease %d of %d", i, asked)
+			if i < 0 || i >= sizes[n] {
+				return nil, refused, fmt.Errorf("lockdog: the agent renewed lease %d of %d", i, sizes[n])
 			}
-			renewed = append(renewed, n*MaxLeases+i)
+			renewed = append(renewed, first+i)
 		}
+		first += sizes[n]
 		if r.Error != "" {
 			refused = fmt.Errorf("lockdog: the agent: %.512s", r.Error)
 		}
@@ -179,7 +184,7 @@ func (l *Link) use(ctx context.Context, fresh bool, f func(*conn) error) error {
 	if l.conn == nil || l.conn.isClosed() {
 		c, err := l.Dial(ctx)
 		if err == nil {
-			l.conn, err = start(ctx, c, l.holds.disconnected)
+			l.conn, err = start(ctx, c, l.Secret, l.holds.disconnected)
 		}
 		if err != nil {
 			return fmt.Errorf("lockdog: connecting to the agent: %w", err)

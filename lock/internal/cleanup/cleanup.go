@@ -34,6 +34,7 @@ type Task struct {
 	LateWriteUntil time.Time                       // a delayed call may write the entry until then; zero: none can
 	Timeout        time.Duration                   // how long to go on after the later of Due and LateWriteUntil
 	RefusedOnce    bool                            // the write was refused: give up if the removal is refused, too
+	Ended          func()                          // called at the end, unless Close ends it; nil: nothing is
 
 	until time.Time // max(Due, LateWriteUntil) + Timeout
 	tries int       // how many have failed since the last success
@@ -176,8 +177,16 @@ func (q *queue) isOver(t *Task) bool {
 	if !time.Now().After(t.until) {
 		return false
 	}
-	heap.Remove(&q.tasks, t.index)
+	q.end(t)
 	return true
+}
+
+// end removes a task. mu must be held.
+func (q *queue) end(t *Task) {
+	heap.Remove(&q.tasks, t.index)
+	if t.Ended != nil {
+		t.Ended()
+	}
 }
 
 // try runs a task once, and schedules it again unless it is finished or its time is over. closing: Close was called
@@ -212,7 +221,7 @@ func (q *queue) try(t *Task, closing bool) {
 	case closing && err != nil:
 		q.tasks = nil
 	case finished, t.Due.After(t.until):
-		heap.Remove(&q.tasks, t.index)
+		q.end(t)
 	default:
 		heap.Fix(&q.tasks, t.index)
 	}

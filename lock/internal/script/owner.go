@@ -1,6 +1,8 @@
 package script
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
 	"strconv"
@@ -12,6 +14,16 @@ const OwnerRandomBytes = 8
 
 // WriteSuffix ends the owner of a write lease, in lockdog as in Redisson.
 const WriteSuffix = ":write"
+
+// NewSecret returns a secret for a new client. It proves to the agent which owners are the client's.
+func NewSecret() string { return rand.Text() }
+
+// DigitsOf returns the random digits in the owners of the client that has a secret. They are a part of its SHA-256, so
+// that who sees an owner doesn't know the secret.
+func DigitsOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:OwnerRandomBytes])
+}
 
 // ClientOf returns the id and the random digits of the client in an owner of lockdog, "" for any other owner. An owner
 // of lockdog is "<id>:<random>-<number>", with WriteSuffix for a writer.
