@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/agent"
 )
 
@@ -27,16 +28,20 @@ const (
 )
 
 func (a *app) agentCommand() *cobra.Command {
-	var socket, mode string
+	var socket, mode, policy string
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Renew a machine's leases together, and free dead programs' locks",
+		Short: "Renew a machine's leases together, free dead programs' locks",
 		Long: `Renew the leases of all programs on this machine in common calls, one for up to 256 leases. A program's client uses the agent if it has WithAgent and the path
 of the socket. It takes and releases locks by itself. If the agent is gone, stopped or slow, the client renews by itself, and no lease is lost. If a program dies, the
 agent releases its locks at once.
 
-The address of Redis must be that of the programs, in the same words. Whoever may open the socket can prolong, shorten or end a lease whose owner it knows, and nothing
-else. A new agent takes the socket over from an old one, so start it before you end the old one. It runs until it gets SIGTERM or SIGINT.`,
+Programs in other languages take a lock over HTTP, and hold it as long as the connection is open:
+  curl -N --unix-socket /run/lockdog/agent.sock -X POST 'http://x/v1/locks/job?wait=10s'
+--policy says which users may take which locks: {"www-data": ["orders:*"], "*": ["shared"]}.
+
+The address of Redis must be that of the programs, in the same words. A new agent takes the socket over from an old one, so start it before you end the old one. It
+runs until it gets SIGTERM or SIGINT.`,
 		Example: `  lockdog agent -u redis.example.com:6379 --socket /run/lockdog/agent.sock
   lockdog agent status`,
 		Args: noSuchCommand,
@@ -45,13 +50,15 @@ else. A new agent takes the socket over from an old one, so start it before you 
 			if err != nil || bits > 0o777 {
 				return usagef("--mode %q: must be the rights for a file in octal digits, such as 0660", mode)
 			}
-			return a.agent(cmd.Context(), socket, os.FileMode(bits))
+			return a.agent(cmd.Context(), socket, os.FileMode(bits), policy)
 		},
 	}
 	cmd.PersistentFlags().StringVar(&socket, "socket", cmp.Or(os.Getenv(envAgent), defaultSocket),
 		"path of the Unix socket; default $"+envAgent+", or "+defaultSocket)
 	cmd.Flags().StringVar(&mode, "mode", "0600", "rights for the socket: 0660 also for its group")
-	completeFiles(cmd, "socket")
+	cmd.Flags().StringVar(&policy, "policy", "",
+		"JSON file: which users may take which locks over HTTP; default all")
+	completeFiles(cmd, "socket", "policy")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "Show what the agent of this machine does",
@@ -62,7 +69,7 @@ else. A new agent takes the socket over from an old one, so start it before you 
 }
 
 // agent runs an agent until ctx ends.
-func (a *app) agent(ctx context.Context, socket string, mode os.FileMode) error {
+func (a *app) agent(ctx context.Context, socket string, mode os.FileMode, policy string) error {
 	t, stop := a.telemetry(ctx)
 	defer stop()
 	server, err := a.conn.Open(ctx)
@@ -72,6 +79,7 @@ func (a *app) agent(ctx context.Context, socket string, mode os.FileMode) error 
 	defer func() { _ = server.Close() }()
 	ag, err := agent.New(server.UniversalClient, agent.Config{
 		TracerProvider: t.TracerProvider, MeterProvider: t.MeterProvider, Logger: t.Logger,
+		Policy: policy, Options: []lock.Option{lock.WithKeyPrefix(server.Prefix)},
 	})
 	if err != nil {
 		return err

@@ -3,9 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -83,4 +88,86 @@ func TestAgent(t *testing.T) {
 	lockdog(t, server.Addr(), nil, "agent", "--mode", "rw").want(t, exitUsage, "", `--mode "rw": must be`)
 	lockdog(t, server.Addr(), nil, "agent", "--socket", dir+"/none/x").want(t, exitUsage, "", "--socket: ")
 	lockdog(t, "127.0.0.1:1", nil, "agent", "--socket", socket).want(t, exitUnavailable, "", "no connection")
+}
+
+// installed is a command to run a program that has to be there.
+func installed(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Fatalf("%s is missing; get it with: internal/ci/setup.sh", name)
+	}
+	return exec.CommandContext(t.Context(), name, args...)
+}
+
+// TestOtherLanguages: the program in docs/AGENT.md holds a lock while it runs. Another user, who has curl, may not take it.
+func TestOtherLanguages(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir, err := os.MkdirTemp("", "lockdog") // which another user may open
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
+	socket, policy := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "policy.json")
+	if err := os.WriteFile(policy, fmt.Appendf(nil, `{"%d": ["report"]}`, os.Getuid()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, server.Addr(), "agent", "--socket", socket, "--mode", "0666", "--policy", policy)
+	until(t, "the agent runs", func() bool { _, err := os.Stat(socket); return err == nil })
+
+	text, err := os.ReadFile("../../docs/AGENT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(text), "```python\n")
+	program, _, _ = strings.Cut(program, "```")
+	program = strings.ReplaceAll(program, defaultSocket, socket) + "\nimport sys, time\nsys.stdout.flush()\ntime.sleep(3600)\n"
+	python := installed(t, "python3", "-c", program)
+	out, err := python.StdoutPipe()
+	if err == nil {
+		err = python.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.HasPrefix(said, "working, with the token ") {
+		t.Errorf("the program said %q, %v", said, err)
+	}
+	c := client(t, server)
+	if _, err := c.Mutex("report").TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+		t.Errorf("beside the program: %v", err)
+	}
+
+	name := "http://x/v1/locks/report"
+	curl := installed(t, "curl", "-sS", "--unix-socket", socket, "-X", "POST", name)
+	if os.Getuid() == 0 {
+		curl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1, Gid: 1}}
+	} else { // the same from the other side: a lock that is another's
+		curl.Args[len(curl.Args)-1] = name + "2"
+	}
+	if out, err := curl.CombinedOutput(); err != nil || !strings.Contains(string(out), "the policy doesn't let user") {
+		t.Errorf("curl as another user: %s, %v", out, err)
+	}
+
+	_ = python.Process.Kill()
+	_ = python.Wait()
+	l, err := c.Mutex("report").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Release(t.Context())
+	python = installed(t, "python3", "-c", program)
+	if err := python.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the program holds the lock", func() bool { return server.Client(t).Exists(t.Context(), "report").Val() == 1 })
+	_ = s.Process.Signal(syscall.SIGTERM)
+	if err := python.Wait(); err == nil || python.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM { //nolint:forcetypeassert // on Unix
+		t.Errorf("the program whose agent ended: %v", err)
+	}
+	s.end(t).want(t, exitOK, "", "")
 }

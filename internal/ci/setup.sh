@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what `make test` and `make e2e` need beside Go: a redis-server for the tests to start, promtool and a prometheus
-# to try the alerts in, amtool, the Redis exporter whose metrics the dashboards show, a browser to look at the debug page, and
-# a C compiler for the race detector. With the argument java also what `make interop` needs: a JDK and Maven. Does nothing
-# where all are there. Where it may not install, it says what to run and fails.
+# to try the alerts in, amtool, the Redis exporter whose metrics the dashboards show, a browser to look at the debug page,
+# curl and Python to talk to the agent, and a C compiler for the race detector. With the argument java also what
+# `make interop` needs: a JDK and Maven. Does nothing where all are there. Where it may not install, it says what to run and
+# fails.
 set -euo pipefail
 
 packages=()
@@ -14,6 +15,8 @@ command -v promtool >/dev/null && command -v prometheus >/dev/null || packages+=
 command -v amtool >/dev/null || packages+=(prometheus-alertmanager)
 command -v prometheus-redis-exporter >/dev/null || packages+=(prometheus-redis-exporter)
 command -v chromium >/dev/null || packages+=(chromium)
+command -v curl >/dev/null || packages+=(curl)
+command -v python3 >/dev/null || packages+=(python3)
 command -v "$(go env CC)" >/dev/null || packages+=(gcc libc6-dev)
 if [[ ${1:-} == java ]] && ! { command -v javac && command -v mvn; } >/dev/null; then
 	packages+=(default-jdk-headless maven) # Maven alone brings no compiler

@@ -14,6 +14,9 @@
 // process has died, the agent releases them in Redis, and whoever waits for them is woken. A process that is stopped,
 // or whose connection ends, hasn't died.
 //
+// A program in another language takes a lock with POST /v1/locks/{name}, and holds it as long as the connection is
+// open: see docs/AGENT.md.
+//
 // The agent listens only on a Unix socket. A client proves with a secret which locks are its own, so nobody can renew
 // or release those of another. What one process, and one user of the machine, may use is limited.
 package agent
@@ -51,6 +54,31 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Logger         *slog.Logger
+
+	// Policy is the path of a file of JSON that says which locks users may take with POST /v1/locks:
+	//
+	//	{"www-data": ["orders:*"], "1000": ["*"], "*": ["shared"]}
+	//
+	// By the name or the number of a user, or "*" for all users, it lists names of locks. A name that ends with * stands
+	// for all that begin like it. It is read at each request. "" lets whoever may open the socket take all.
+	Policy string
+	// Options are those of the client that takes the locks, such as lock.WithKeyPrefix.
+	Options []lock.Option
+}
+
+// connOf returns the connection of an HTTP request.
+func connOf(ctx context.Context) net.Conn {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	return c
+}
+
+// peerOf returns who has sent an HTTP request.
+func (*Agent) peerOf(r *http.Request) *peer {
+	p, err := peerAt(connOf(r.Context()))
+	if err == nil {
+		p.close() // it isn't watched
+	}
+	return p
 }
 
 // connKey is the key of the connection in the context of an HTTP request.
@@ -65,14 +93,15 @@ type Agent struct {
 	batches *batches
 	server  http.Server
 	started time.Time // 0 on the agent's clock
+	locks   *lock.Client
 
 	cleaner   *cleanup.Cleaner // frees the locks of processes that have died
-	held      atomic.Int64     // by clients whose sessions aren't over
+	held      atomic.Int64     // by clients whose sessions aren't over, and by connections
 	freed     atomic.Int64
 	watching  sync.WaitGroup // for processes to die
 	unwatched sync.Once      // to log that the kernel doesn't tell who dies
 
-	alive    context.Context // of all HTTP requests
+	alive    context.Context // until Close
 	stop     context.CancelFunc
 	closing  sync.Once
 	closeErr error
@@ -84,6 +113,11 @@ type Agent struct {
 // *redis.ClusterClient, for the same servers and database as the clients'. An error that matches lock.ErrInvalid says
 // what is wrong with rdb or its settings. The program closes rdb after Close.
 func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
+	if cfg.Policy != "" {
+		if _, err := readPolicy(cfg.Policy); err != nil {
+			return nil, fmt.Errorf("%w: the policy: %w", lock.ErrInvalid, err)
+		}
+	}
 	be, err := backend.NewRedis(rdb, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", lock.ErrInvalid, err)
@@ -98,8 +132,16 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 		_ = be.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
+	locks, err := lock.New(rdb, append([]lock.Option{
+		lock.WithTracerProvider(cfg.TracerProvider), lock.WithMeterProvider(cfg.MeterProvider),
+		lock.WithLogger(cfg.Logger),
+	}, cfg.Options...)...)
+	if err != nil {
+		_ = be.Close()
+		return nil, err
+	}
 	a := &Agent{
-		cfg: cfg, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(),
+		cfg: cfg, locks: locks, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(),
 		usage: usage{limits: defaultLimits, users: make(map[uint32]*user)},
 	}
 	a.calls = dispatch.New(dispatch.Config{Backend: be, Recorder: rec, Panicked: a.panicked})
@@ -109,10 +151,11 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST "+agentlink.Path, a.session)
+	routes.HandleFunc("POST /v1/locks/{name}", a.holdLock)
+	routes.HandleFunc("GET /v1/locks", a.listLocks)
 	routes.HandleFunc("GET /v1/status", a.status)
 	a.alive, a.stop = context.WithCancel(context.Background())
 	a.server = http.Server{
-		BaseContext: func(net.Listener) context.Context { return a.alive },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
@@ -180,8 +223,11 @@ func (a *Agent) Serve(l net.Listener) error {
 func (a *Agent) Close(ctx context.Context) error {
 	a.closing.Do(func() {
 		a.stop()
-		a.closeErr = a.server.Shutdown(ctx)
-		if a.closeErr != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- a.locks.Close(ctx) }()
+		err := a.server.Shutdown(ctx)
+		a.closeErr = errors.Join(err, <-closed)
+		if err != nil { // what is still held isn't released, because its holders may not have stopped
 			_ = a.server.Close()
 		}
 		a.watching.Wait()

@@ -42,15 +42,22 @@ func serve(t *testing.T, rdb redis.UniversalClient, socket string) *agent.Agent 
 	t.Helper()
 	a, err := agent.New(rdb, agent.Config{})
 	must(t, err)
+	serving(t, a, socket)
+	return a
+}
+
+// serving makes an agent serve at a socket, which it returns.
+func serving(t *testing.T, a *agent.Agent, socket string) string {
+	t.Helper()
 	l, err := agent.Listen(socket, 0o600)
 	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(l) }()
 	t.Cleanup(func() {
-		must(t, a.Close(context.Background()))
+		_ = a.Close(context.Background())
 		must(t, <-served)
 	})
-	return a
+	return socket
 }
 
 func must(t *testing.T, err error) {

@@ -21,8 +21,8 @@ const deathTime = time.Second
 // holds are the locks of one client. They are freed when its process dies.
 type holds struct {
 	agent *Agent
+	peer  *peer
 	user  *user
-	pid   int
 
 	mu   sync.Mutex
 	held map[string]*agentlink.Hold // by owner
@@ -75,7 +75,7 @@ func (h *holds) free() {
 		h.agent.cleaner.Add(&cleanup.Task{
 			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id), // no user waits for another's
 			Due:  time.Now(), Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
-			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
+			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.peer.pid) },
 			Ended:  func() { h.user.give(hold.Bytes()) },
 		})
 	}
@@ -92,6 +92,18 @@ func (h *holds) endSession() bool {
 	h.agent.held.Add(-int64(len(h.held)))
 	h.over = true
 	return len(h.held) > 0
+}
+
+// list returns the locks.
+func (h *holds) list() (all []heldLock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hold := range h.held {
+		all = append(all, heldLock{
+			Name: hold.Name, Kind: hold.Kind, Owner: hold.Owner, PID: h.peer.pid, UID: h.peer.uid,
+		})
+	}
+	return all
 }
 
 // forget forgets all locks. The process lives on, or they have been freed.

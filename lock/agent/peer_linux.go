@@ -12,6 +12,7 @@ import (
 // peer is who has opened the other end of a Unix socket. The kernel tells when its process has died, whoever still has
 // the socket, whatever its number is to others, and whether its parent has waited for it.
 type peer struct {
+	known bool // uid is
 	uid   uint32
 	pid   int      // 0: it has none in the agent's PID namespace
 	pidfd *os.File // readable when all of its threads have ended; nil: the kernel doesn't tell
@@ -34,7 +35,7 @@ func peerAt(c net.Conn) (*peer, error) {
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
-		p.uid, p.pid = cred.Uid, int(cred.Pid)
+		p.known, p.uid, p.pid = true, cred.Uid, int(cred.Pid)
 		pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 		if errors.Is(err, unix.ENOPROTOOPT) && p.pid > 0 { // before Linux 6.5
 			pidfd, err = unix.PidfdOpen(p.pid, 0)

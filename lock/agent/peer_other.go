@@ -10,8 +10,9 @@ import (
 
 // peer stands for what only Linux tells: see peer_linux.go.
 type peer struct {
-	uid uint32
-	pid int
+	known bool
+	uid   uint32
+	pid   int
 }
 
 func peerAt(net.Conn) (*peer, error) { return &peer{}, errors.ErrUnsupported }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -36,16 +35,19 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusHTTPVersionNotSupported)
 		return
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(a.alive, cancel)()
 	stopReading := func() { _ = s.rc.SetReadDeadline(time.Unix(1, 0)) }
 	defer stopReading() // otherwise the server would wait for the end of the body
-	end, err := s.begin(r.Context())
+	end, err := s.begin(ctx)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	defer end()
 	_ = s.rc.SetReadDeadline(time.Time{}) // not that of the header
-	defer context.AfterFunc(r.Context(), stopReading)()
+	defer context.AfterFunc(ctx, stopReading)()
 	w.Header().Set("Content-Type", "application/jsonl")
 	s.reply(agentlink.Hello{Clock: time.Since(a.started).Milliseconds()})
 	lines := bufio.NewScanner(r.Body)
@@ -64,18 +66,18 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 		}
 		a.requests.Add(1)
 		size := len(lines.Bytes())
-		if !s.user.take(size) {
-			s.reply(agentlink.Reply{ID: req.ID, Renewed: []int{}, Error: fmt.Sprintf("user %d asks for too much at a time", s.user.id)})
+		if !s.holds.user.take(size) {
+			s.reply(agentlink.Reply{ID: req.ID, Renewed: []int{}, Error: "this user asks for too much at a time"})
 			continue
 		}
 		free <- struct{}{}
 		s.requests.Go(func() {
-			s.reply(s.serve(r.Context(), &req))
-			s.user.give(size)
+			s.reply(s.serve(ctx, &req))
+			s.holds.user.give(size)
 			<-free
 		})
 	}
-	if err := lines.Err(); err != nil && r.Context().Err() == nil {
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
 		s.reply(agentlink.Reply{Renewed: []int{}, Error: err.Error()})
 	}
 }
@@ -83,7 +85,6 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 type session struct {
 	agent    *Agent
 	digits   string // in the client's owners
-	user     *user
 	holds    holds
 	requests sync.WaitGroup
 
@@ -95,21 +96,20 @@ type session struct {
 // begin finds out who the client is, and frees its locks when its process dies. end is called when the session ends;
 // the process may be found to have died for some time after that. The error says why there can be no session.
 func (s *session) begin(ctx context.Context) (end func(), err error) {
-	conn, _ := ctx.Value(connKey{}).(net.Conn)
-	p, notTold := peerAt(conn)
-	if s.user, err = s.agent.usage.enter(p); err != nil {
+	p, notTold := peerAt(connOf(ctx))
+	s.holds = holds{agent: s.agent, peer: p, held: map[string]*agentlink.Hold{}}
+	if s.holds.user, err = s.agent.usage.enter(p, &s.holds); err != nil {
 		if notTold == nil {
 			p.close()
 		}
 		return nil, err
 	}
-	s.holds = holds{agent: s.agent, user: s.user, pid: p.pid, held: map[string]*agentlink.Hold{}}
 	if notTold != nil {
 		s.agent.cannotWatch(notTold)
 		return func() {
 			s.holds.endSession()
 			s.holds.forget()
-			s.agent.usage.leave(p)
+			s.agent.usage.leave(p, &s.holds)
 		}, nil
 	}
 	s.agent.watching.Go(func() {
@@ -125,7 +125,7 @@ func (s *session) begin(ctx context.Context) (end func(), err error) {
 			until = until.Add(deathTime)
 		}
 		p.waitUntil(until)
-		s.agent.usage.leave(p)
+		s.agent.usage.leave(p, &s.holds)
 	}, nil
 }
 

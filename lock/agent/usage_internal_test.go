@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/agentlink"
 )
 
@@ -19,6 +21,7 @@ import (
 func TestSessionLimits(t *testing.T) {
 	t.Parallel()
 	u := usage{limits: limits{sessions: 5, ofUser: 3, ofProcess: 2}, users: map[uint32]*user{}}
+	entered := map[peer][]*connection{}
 	for n, step := range []struct {
 		peer  peer
 		leave bool
@@ -38,10 +41,13 @@ func TestSessionLimits(t *testing.T) {
 		{peer: peer{uid: 2}}, // and a third
 	} {
 		if step.leave {
-			u.leave(&step.peer)
+			u.leave(&step.peer, entered[step.peer][0])
+			entered[step.peer] = entered[step.peer][1:]
 			continue
 		}
-		if _, err := u.enter(&step.peer); (err == nil) != (step.want == "") || err != nil && err.Error() != step.want {
+		c := new(connection)
+		entered[step.peer] = append(entered[step.peer], c)
+		if _, err := u.enter(&step.peer, c); (err == nil) != (step.want == "") || err != nil && err.Error() != step.want {
 			t.Errorf("step %d: %v, want %q", n, err, step.want)
 		}
 	}
@@ -72,7 +78,7 @@ func TestByteLimit(t *testing.T) {
 		}
 		one := hold(1)
 		u := &user{limits: &limits{bytes: int64(3 * one.Bytes())}, id: 7}
-		hs := &holds{agent: a, user: u, held: map[string]*agentlink.Hold{}}
+		hs := &holds{agent: a, peer: &peer{}, user: u, held: map[string]*agentlink.Hold{}}
 		note := func(freed []string, held ...int) {
 			r := agentlink.Request{Freed: freed}
 			for _, n := range held {
@@ -115,6 +121,42 @@ func TestByteLimit(t *testing.T) {
 		want("what a dead process had written came late, and was released", 0)
 		if n := strings.Count(logged.String(), "\n"); n != 1 || !strings.Contains(logged.String(), "uid=7") {
 			t.Errorf("logged %d lines:\n%s", n, logged.String())
+		}
+	})
+}
+
+// TestKeepForAPeerThatDoesNotRead: what the peer was told holds, whatever becomes of it: the lock isn't free before the last deadline.
+func TestKeepForAPeerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c, err := lock.New(srv.Client(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close(context.Background()) }()
+		l, err := c.Mutex("job").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told time.Time
+		said := 0
+		keep(t.Context(), &heldLock{lease: l}, func(line any) error {
+			if said++; said == 4 {
+				return io.ErrShortWrite
+			}
+			if d, ok := line.(deadlineLine); ok {
+				if left := time.Until(told); left < 5*time.Second {
+					t.Errorf("told %v before the end of what was told before", left)
+				}
+				told = d.Deadline
+			} else {
+				told = line.(heldLine).Deadline //nolint:forcetypeassert // there is no loss
+			}
+			return nil
+		})
+		if now := time.Now().Truncate(time.Millisecond); said != 4 || now.Before(told) || now.After(told.Add(20*time.Second)) || l.Err() == nil {
+			t.Errorf("released at %v after %d lines, told %v, %v", now, said, told, l.Err())
 		}
 	})
 }
