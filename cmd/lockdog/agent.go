@@ -123,7 +123,7 @@ func (a *app) agentStatus(ctx context.Context, socket string) error {
 		}
 	}
 	if err != nil {
-		return &exitError{code: exitUnavailable, err: fmt.Errorf("no agent at %s: %w", socket, err)}
+		return &exitError{code: exitUnavailable, err: fmt.Errorf("no answer of an agent at %s: %w", socket, err)}
 	}
 	each := 0.0
 	if s.Calls > 0 {

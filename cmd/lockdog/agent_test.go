@@ -81,7 +81,7 @@ func TestAgent(t *testing.T) {
 	}
 	_ = second.Process.Kill()
 	livesOn()
-	lockdog(t, server.Addr(), nil, "agent", "status", "--socket", socket).want(t, exitUnavailable, "", "no agent at "+socket)
+	lockdog(t, server.Addr(), nil, "agent", "status", "--socket", socket).want(t, exitUnavailable, "", "no answer of an agent at "+socket)
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -151,7 +151,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST "+agentlink.Path, a.session)
-	routes.HandleFunc("POST /v1/locks/{name}", a.holdLock)
+	routes.HandleFunc("POST /v1/locks/{name...}", a.holdLock)
 	routes.HandleFunc("GET /v1/locks", a.listLocks)
 	routes.HandleFunc("GET /v1/status", a.status)
 	a.alive, a.stop = context.WithCancel(context.Background())

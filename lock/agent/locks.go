@@ -35,8 +35,8 @@ type heldLine struct {
 
 // deadlineLine is a later line: the lock is still held.
 type deadlineLine struct {
-	Deadline     time.Time `json:"deadline"` // until then, unless another line says more
-	Milliseconds int64     `json:"ms"`       // until Deadline
+	Deadline time.Time `json:"deadline"` // until then, unless another line says more
+	Until    float64   `json:"until"`    // the same in seconds since 1970
 }
 
 // lostLine is the last line.
@@ -77,7 +77,7 @@ func (c *connection) list() []heldLock {
 	return []heldLock{now}
 }
 
-// holdLock serves POST /v1/locks/{name}: it takes a lock, and holds it as long as the connection is open.
+// holdLock serves POST /v1/locks/{name...}: it takes a lock, and holds it as long as the connection is open.
 func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // not those of the header
@@ -114,6 +114,10 @@ func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	defer a.held.Add(-1)
 	w.Header().Set("Content-Type", "application/jsonl")
 	keep(r.Context(), h, func(line any) error {
+		if lost, ok := line.(lostLine); ok {
+			a.logger().Warn("lockdog: a connection has lost its lock", "name", h.Name, "owner", h.Owner,
+				"pid", h.PID, "uid", h.UID, "note", h.Note, "error", lost.Lost)
+		}
 		_ = rc.SetWriteDeadline(time.Now().Add(replyTime))
 		if err := json.NewEncoder(w).Encode(line); err != nil {
 			return err
@@ -127,7 +131,7 @@ func keep(connected context.Context, h *heldLock, say func(line any) error) {
 	l := h.lease
 	told := l.Deadline()
 	deadline := func() deadlineLine {
-		return deadlineLine{told.UTC().Truncate(time.Millisecond), time.Until(told).Milliseconds()}
+		return deadlineLine{told.UTC().Truncate(time.Millisecond), float64(told.UnixMilli()) / 1000}
 	}
 	err := say(heldLine{h.Name, h.Kind, h.Owner, h.Token, deadline()})
 	for err == nil {
@@ -137,7 +141,8 @@ func keep(connected context.Context, h *heldLock, say func(line any) error) {
 			return
 		case <-l.Context().Done():
 			err = context.Cause(l.Context())
-			if said := say(lostLine{err.Error()}); said == nil && l.Err() != nil {
+			_, text := answerTo(err)
+			if said := say(lostLine{text.Error()}); said == nil && l.Err() != nil {
 				return
 			}
 		case <-time.After(max(time.Until(told)/4, 50*time.Millisecond)):
@@ -180,6 +185,9 @@ func (a *Agent) take(ctx context.Context, h *heldLock, query string) (*lock.Leas
 	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
+	if wait < 0 {
+		return nil, fmt.Errorf("%w: wait=%v: must not be negative", lock.ErrInvalid, wait)
+	}
 	opts := []lock.LockOption{lock.WithLease(lease), lock.WithWait(wait), lock.WithLifetime(context.WithoutCancel(ctx))}
 	var l lock.Locker
 	switch h.Kind = cmp.Or(q.Get("kind"), "mutex"); h.Kind {
@@ -194,8 +202,8 @@ func (a *Agent) take(ctx context.Context, h *heldLock, query string) (*lock.Leas
 	case "semaphore":
 		s := a.locks.Semaphore(h.Name, opts...)
 		permits, err := strconv.Atoi(q.Get("permits"))
-		if err != nil {
-			return nil, fmt.Errorf("%w: permits=%.64q: must be a number", lock.ErrInvalid, q.Get("permits"))
+		if err != nil || permits < 1 {
+			return nil, fmt.Errorf("%w: permits=%.64q: must be a number, 1 or more", lock.ErrInvalid, q.Get("permits"))
 		}
 		if err := s.EnsurePermits(ctx, permits); err != nil {
 			return nil, err
@@ -221,6 +229,9 @@ func duration(q url.Values, key string, without time.Duration) (time.Duration, e
 	return d, nil
 }
 
+// errEnding is the error of a peer whose lock, or request for one, an agent that ends can't serve any more.
+var errEnding = errors.New("the agent ends")
+
 // answerTo returns the status for the error of a lock, and what to say. The agent's own locks are others' for the peer.
 func answerTo(err error) (int, error) {
 	var held *lock.HeldError
@@ -232,6 +243,8 @@ func answerTo(err error) (int, error) {
 		return http.StatusLocked, err
 	case errors.Is(err, lock.ErrInvalid):
 		return http.StatusBadRequest, err
+	case errors.Is(err, lock.ErrClosed):
+		return http.StatusServiceUnavailable, errEnding
 	}
 	return http.StatusServiceUnavailable, err
 }

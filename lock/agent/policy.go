@@ -27,6 +27,13 @@ func readPolicy(path string) (policy, error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf(`%s: must be such as {"www-data": ["orders:*"], "1000": ["*"], "*": ["shared"]}: %w`, path, err)
 	}
+	for who, names := range p {
+		for _, name := range names {
+			if name == "" || strings.Contains(name[:len(name)-1], "*") {
+				return nil, fmt.Errorf("%s: %q for %q: must be a name, or a beginning and one * at its end", path, name, who)
+			}
+		}
+	}
 	return p, nil
 }
 
