@@ -273,6 +273,23 @@ local groups = [
           |||,
         },
       },
+      {
+        comment:: |||
+          The agent counts them, so job is the agent's. Without it, LockdogHolderVanished comes a lease later.
+        |||,
+        alert: 'LockdogHolderCrashed',
+        expr: 'group_instance:lockdog_releases_crashed:increase5m > 0',
+        labels: { severity: 'warning' },
+        dashboard:: 'lockdog-overview',
+        annotations: {
+          summary: 'Holders of locks of group {{ $labels.lockdog_group }} crashed.',
+          description: |||
+            In 5 minutes the agent {{ $labels.instance }} ({{ $labels.job }}) has freed about {{ printf "%.0f" $value }} locks of group
+            {{ $labels.lockdog_group }} whose holders died without a release. Others have these locks now; what was begun may be half done.
+            First see which processes died: the agent's log has their pid and owner as "lock freed after a crash".
+          |||,
+        },
+      },
     ],
   },
   {

@@ -76,6 +76,13 @@ local groups = [
         expr: risenIn5m('lockdog_takeovers_total', ', lockdog_reason'),
       },
       {
+        comment:: |||
+          Locks that the agent of a machine (instance) freed because the process of their holder had died, counted likewise.
+        |||,
+        record: 'group_instance:lockdog_releases_crashed:increase5m',
+        expr: std.strReplace(risenIn5m('lockdog_releases_total', ', instance'), '%(selector)', 'lockdog_outcome="crashed", %(selector)'),
+      },
+      {
         record: 'group_job:lockdog_cancellations:increase5m',
         expr: risenIn5m('lockdog_cancellations_total', ', lockdog_reason'),
       },
