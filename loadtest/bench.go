@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -24,6 +26,7 @@ type bench struct {
 	sampler  *sample.Sampler
 	traffic  *load.Foreground // nil: none
 	redisson []string         // command that runs the Redisson client
+	socket   string           // for the agent
 }
 
 // openBench starts Redis and the sampler. It builds the Redisson client if the flags ask for that.
@@ -40,6 +43,12 @@ func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err 
 		}
 	}
 	var stop func() error
+	dir, err := os.MkdirTemp("", "loadtest")
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, func() error { return os.RemoveAll(dir) })
+	b.socket = filepath.Join(dir, "agent.sock")
 	if b.servers, b.addrs, stop, err = delay.Launch(f.cluster, f.rtt); err != nil {
 		return nil, err
 	}

@@ -83,11 +83,19 @@ func doubt(q float64, n int64) float64 {
 const (
 	redissonBatch = 100   // locks that one call of Redisson renews by default (Config.lockWatchdogBatchSize)
 	slots         = 16384 // of a Redis Cluster
+
+	agentCalls = 40              // of an agent per node, at least, if it has as many clients
+	warmFor    = 2 * time.Minute // a client with an agent renews by itself that often
 )
 
 // predict returns how many calls per second the renewals should take: locks ÷ interval ÷ batch, rounded up to whole
 // calls of each client to each node.
 func predict(mode string, locks, clients, nodes int, interval time.Duration) float64 {
+	if mode == load.Agent {
+		full := math.Ceil(float64(locks/nodes) / watchdog.DefaultBatchSize)
+		calls := max(full, min(agentCalls, float64(clients)))
+		return float64(nodes) * (calls/interval.Seconds() + float64(clients)/warmFor.Seconds())
+	}
 	calls := 0.0
 	for i := range clients {
 		n := float64(locks*(i+1)/clients - locks*i/clients)

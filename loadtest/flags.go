@@ -18,7 +18,7 @@ import (
 // Limits of the flags.
 const (
 	maxLocks    = 10_000_000
-	maxClients  = 64
+	maxClients  = 1000
 	maxRounds   = 100
 	maxDuration = 24 * time.Hour
 	maxRate     = 100_000
@@ -28,7 +28,7 @@ const (
 	soakIntervals    = 3 // minimum
 )
 
-var allModes = []string{load.None, load.PerLock, load.Batched, load.Redisson}
+var allModes = []string{load.None, load.PerLock, load.Batched, load.Agent, load.Redisson}
 
 // flags has the values of the command-line flags.
 type flags struct {

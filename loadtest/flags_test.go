@@ -29,8 +29,8 @@ func TestFlagsThatCantBe(t *testing.T) {
 		{"-duration -1s", "-duration"},
 		{"-duration 48h", "24h"},
 		{"-rounds 0", "1 to 100"},
-		{"-clients 65", "1 to 64"},
-		{"-modes none,fast", `"fast" is not one of none, per-lock, batched, redisson`},
+		{"-clients 1001", "1 to 1000"},
+		{"-modes none,fast", `"fast" is not one of none, per-lock, batched, agent, redisson`},
 		{"-foreground -1", "0 (none) to"},
 		{"-churn 5", "-soak"},
 		{"-soak 1s", "30s, three renewals"},
@@ -74,7 +74,7 @@ func TestDefaults(t *testing.T) {
 		duration time.Duration
 	}{
 		{"", []int{1000, 10_000}, []string{"none", "per-lock", "batched"}, 2, 10 * time.Second},
-		{"-redisson -locks 300,20,300", []int{20, 300}, allModes, 2, 10 * time.Second},
+		{"-redisson -locks 300,20,300", []int{20, 300}, []string{"none", "per-lock", "batched", "redisson"}, 2, 10 * time.Second},
 		{"-modes batched,none -lease 3s -duration 2500ms", []int{1000, 10_000}, []string{"none", "batched"}, 2, 3 * time.Second},
 		{"-soak 5m", []int{1_000_000}, []string{"batched"}, 1, 10 * time.Second},
 		{"-soak 5m -clients 3 -locks 50", []int{50}, []string{"batched"}, 3, 10 * time.Second},
@@ -109,6 +109,8 @@ func TestPredict(t *testing.T) {
 		{load.Batched, 10_000, 2, 3, 42},
 		{load.Batched, 256, 1, 1, 1},
 		{load.Batched, 257, 1, 1, 2},
+		{load.Agent, 10_000, 500, 1, 40 + 500/12.},
+		{load.Agent, 100_000, 500, 1, 391 + 500/12.},
 		{load.Redisson, 1000, 2, 1, 10},
 		{load.Redisson, 10_000, 1, 3, 16384 * (1 - math.Pow(1-1.0/16384, 10_000))},
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	// longestAcquire is the maximum time over which the acquires are spread, as at the restart of a service.
 	longestAcquire = time.Second
+	// clientAcquire is the time for the acquires of each client, if there are many.
+	clientAcquire = 20 * time.Millisecond
 	// longestSettle is the maximum pause between the acquires and the measurement.
 	longestSettle = time.Second
 	// soakEvery is the minimum time between two looks of a soak. Only the last look may come sooner.
@@ -48,8 +50,10 @@ type holders struct {
 }
 
 // acquireOver returns the time over which the acquires are spread. It is shorter for short leases: otherwise one storm
-// of renewals would last into the next one.
-func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
+// of renewals would last into the next one. It is longer for many clients: each has to connect first.
+func (f *flags) acquireOver() time.Duration {
+	return max(min(longestAcquire, f.interval()/10), time.Duration(f.clients)*clientAcquire)
+}
 
 // settleFor returns the pause between the acquires and the first window. In per-lock mode renewals come in storms. The
 // pause puts the ends of the window between two storms, so that no renewal is in flight when the counts are read.
@@ -105,17 +109,29 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 		command = b.redisson
 	}
 	total, _ := b.looks()
+	cfg := load.Config{
+		Mode: h.mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), Socket: b.socket,
+		Lease: b.lease.Seconds(), Hold: (2*total + b.lease + margin).Seconds(), Churn: b.churn / float64(b.clients),
+	}
+	if h.mode == load.Agent {
+		cfg.Serve = true
+		if err := h.fleet.Start(nil, cfg); err != nil {
+			return err
+		}
+		if _, err := h.ask(ctx, fleet.Request{Do: load.Warm}); err != nil { // it listens
+			return err
+		}
+		cfg.Serve = false
+	}
 	for i := range b.clients { // each has a part of the locks
-		first, next := h.locks*i/b.clients, h.locks*(i+1)/b.clients
-		err := h.fleet.Start(command, load.Config{
-			Mode: h.mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), First: first, Locks: next - first,
-			Lease: b.lease.Seconds(), Hold: (2*total + b.lease + margin).Seconds(), Churn: b.churn / float64(b.clients),
-		})
-		if err != nil {
+		cfg.First = h.locks * i / b.clients
+		cfg.Locks = h.locks*(i+1)/b.clients - cfg.First
+		if err := h.fleet.Start(command, cfg); err != nil {
 			return err
 		}
 	}
-	if _, err := h.ask(ctx, fleet.Request{Do: load.Warm}); err != nil {
+	warm := fleet.Request{Do: load.Warm, Over: (time.Duration(b.clients) * clientAcquire).Seconds()}
+	if _, err := h.ask(ctx, warm); err != nil {
 		return err
 	}
 	if _, err := h.look(ctx); err != nil { // empties the metrics of the warm-up: their memory must not be part of base

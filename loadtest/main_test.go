@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -89,6 +90,20 @@ func within(t *testing.T, what string, got, want, share float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= share*want) {
 		t.Errorf("%s: %v, want %v within %v %%", what, got, want, 100*share)
+	}
+}
+
+// TestAgentMode: the agent renews for many processes, in fewer calls than these would make. All is counted.
+func TestAgentMode(t *testing.T) {
+	t.Parallel()
+	const clients = 10
+	rep := loaded(t, "-locks", "40", "-clients", fmt.Sprint(clients), "-lease", "6s", "-duration", "6s", "-rounds", "1", "-foreground", "0", "-modes", "batched,agent")
+	if calls, without := figure(t, rep, load.Agent, figures.Calls), figure(t, rep, load.Batched, figures.Calls); calls <= 0 || calls > .8*without {
+		t.Errorf("%v calls/s, without the agent %v", calls, without)
+	}
+	within(t, "renewals", figure(t, rep, load.Agent, figures.Renewals), 40/2., .25)
+	if lost, cpu := figure(t, rep, load.Agent, figures.Lost), figure(t, rep, load.Agent, figures.ClientPerRenewal); lost != 0 || cpu <= 0 {
+		t.Errorf("%v lost, %v µs", lost, cpu)
 	}
 }
 

@@ -236,6 +236,41 @@ func TestCrashFreesLocks(t *testing.T) {
 	}
 }
 
+// BenchmarkCrash measures how long after the SIGKILL of a holder another process's Lock has the lock.
+func BenchmarkCrash(b *testing.B) {
+	srv, socket := redistest.Start(b), filepath.Join(b.TempDir(), "s")
+	a, err := agent.New(srv.Client(b), agent.Config{})
+	must(b, "agent.New", err)
+	l, err := agent.Listen(socket, 0o600)
+	must(b, "agent.Listen", err)
+	serveAgent(b, a, l)
+	c, err := lock.New(srv.Client(b))
+	must(b, "lock.New", err)
+	defer closeSoon(c)
+	var took []time.Duration
+	for range b.N {
+		holder := startChild(b, "holder", srv.Addr(), socket)
+		if said := <-holder.lines; said != "held" {
+			b.Fatal(said)
+		}
+		w := begin(b.Context(), c.Mutex("mutex"))
+		for a.Status().Held != crashGrants || len(c.Leases()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		killed := time.Now()
+		must(b, "kill", holder.process.Kill())
+		next := <-w
+		took = append(took, time.Since(killed))
+		must(b, "Lock", next.err)
+		must(b, "Release", next.Release(b.Context()))
+	}
+	slices.Sort(took)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "median-us")
+	b.ReportMetric(float64(took[len(took)*95/100].Microseconds()), "p95-us")
+	b.ReportMetric(float64(took[len(took)-1].Microseconds()), "worst-us")
+}
+
 // TestCrashInContainers is TestCrashFreesLocks for an agent and a holder that don't see each other's process numbers.
 func TestCrashInContainers(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 )
 
 // serveAgent makes an agent serve until the test ends.
-func serveAgent(t *testing.T, a *agent.Agent, l net.Listener) {
+func serveAgent(t testing.TB, a *agent.Agent, l net.Listener) {
 	t.Helper()
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(l) }()

@@ -77,7 +77,7 @@ func mustBe(t *testing.T, what string, got, want any) {
 	}
 }
 
-func must(t *testing.T, what string, err error) {
+func must(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -50,10 +51,13 @@ func connect(addrs []string, cluster bool) redis.UniversalClient {
 }
 
 func open(cfg Config) (fleet.Worker[Reading], error) {
+	if cfg.Serve {
+		return openAgent(cfg)
+	}
 	h := &holder{cfg: cfg, rdb: connect(cfg.Addrs, cfg.Cluster), m: newMeter()}
 	var err error
 	switch cfg.Mode {
-	case None, Batched:
+	case None, Batched, Agent:
 		h.locks, err = newLockdog(cfg, h.rdb, h.m)
 	case PerLock:
 		h.locks = newPerLock(cfg, h.rdb, h.m)
@@ -70,7 +74,7 @@ func open(cfg Config) (fleet.Worker[Reading], error) {
 func (h *holder) Do(ctx context.Context, request fleet.Request) (r Reading, err error) {
 	switch request.Do {
 	case Warm:
-		err = h.warm(ctx)
+		err = h.warm(ctx, seconds(request.Over))
 	case Acquire:
 		if err = each(ctx, 1, h.cfg.Locks, seconds(request.Over), h.takeOne); err == nil && h.cfg.Churn > 0 {
 			h.churn()
@@ -97,9 +101,14 @@ func (h *holder) Close() error {
 }
 
 // warm fills the connection pools, because connections are large and must not count as memory of the locks. Then it
-// acquires the first lock.
-func (h *holder) warm(ctx context.Context) error {
-	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
+// acquires the first lock. It begins at some time within over: a server doesn't accept the connections of many
+// children at once.
+func (h *holder) warm(ctx context.Context, over time.Duration) error {
+	if err := Wait(ctx, time.Duration(rand.Float64()*float64(over))); err != nil {
+		return err
+	}
+	// Many children with few locks each must not have more connections than a server allows.
+	err := each(ctx, 0, min(atOnce, 1+h.cfg.Locks/4), 0, func(ctx context.Context, i int) error {
 		return h.cycle(ctx, fmt.Sprint("loadtest:warm:", Name(h.cfg.First), ":", i), true)
 	})
 	if err != nil {

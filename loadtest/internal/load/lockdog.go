@@ -19,11 +19,16 @@ type lockdog struct {
 }
 
 func newLockdog(cfg Config, rdb redis.UniversalClient, m *meter) (locks, error) {
-	opt := lock.WithLease(seconds(cfg.Lease))
+	opts := []lock.Option{lock.WithMeterProvider(m.provider)}
 	if cfg.Mode == None {
-		opt = lock.WithFixedLease(seconds(cfg.Hold))
+		opts = append(opts, lock.WithFixedLease(seconds(cfg.Hold)))
+	} else {
+		opts = append(opts, lock.WithLease(seconds(cfg.Lease)))
 	}
-	client, err := lock.New(rdb, lock.WithMeterProvider(m.provider), opt)
+	if cfg.Mode == Agent {
+		opts = append(opts, lock.WithAgent(cfg.Socket))
+	}
+	client, err := lock.New(rdb, opts...)
 	return &lockdog{rtt: seconds(cfg.RTT), client: client, leases: make([]*lock.Lease, cfg.Locks)}, err
 }
 

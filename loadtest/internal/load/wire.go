@@ -13,12 +13,15 @@ const (
 	None     = "none"     // locks held, never renewed
 	PerLock  = "per-lock" // the classic watchdog: a goroutine, a ticker and a call for each lock
 	Batched  = "batched"  // lockdog with its default options
+	Agent    = "agent"    // lockdog whose leases are renewed by the agent of the machine: one more child
 	Redisson = "redisson" // org.redisson: a Java program that uses the same protocol
 )
 
 // Config describes a child. Durations are in seconds.
 type Config struct {
 	Mode    string   `json:"mode"`
+	Socket  string   `json:"socket,omitempty"` // in the mode Agent: the agent's
+	Serve   bool     `json:"serve,omitempty"`  // this child is the agent
 	Addrs   []string `json:"addrs"`
 	Cluster bool     `json:"cluster"`
 	RTT     float64  `json:"rtt,omitempty"` // added between this child and Redis
@@ -39,7 +42,7 @@ func Name(i int) string {
 
 // The requests.
 const (
-	Warm    = "warm"    // sets up what is needed only once, such as connections, and acquires the first lock
+	Warm    = "warm"    // within the given time: sets up what is needed only once, such as connections, and acquires the first lock
 	Acquire = "acquire" // acquires the other locks, in the given time or as fast as possible, and starts the churn
 	Weigh   = "weigh"   // collects garbage, and reports the memory in use and the goroutines
 	Read    = "read"    // reports what happened since the last Read
