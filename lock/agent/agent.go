@@ -66,23 +66,12 @@ type Config struct {
 	Options []lock.Option
 }
 
-// connOf returns the connection of an HTTP request.
-func connOf(ctx context.Context) net.Conn {
-	c, _ := ctx.Value(connKey{}).(net.Conn)
-	return c
-}
+// visitorKey is the key of the visitor in the context of an HTTP request.
+type visitorKey struct{}
 
-// peerOf returns who has sent an HTTP request.
-func (*Agent) peerOf(r *http.Request) *peer {
-	p, err := peerAt(connOf(r.Context()))
-	if err == nil {
-		p.close() // it isn't watched
-	}
-	return p
+func visitorOf(r *http.Request) *visitor {
+	return r.Context().Value(visitorKey{}).(*visitor) //nolint:forcetypeassert // see New
 }
-
-// connKey is the key of the connection in the context of an HTTP request.
-type connKey struct{}
 
 // Agent is an agent. It is safe for concurrent use.
 type Agent struct {
@@ -103,6 +92,9 @@ type Agent struct {
 
 	alive    context.Context // until Close
 	stop     context.CancelFunc
+	locked   sync.WaitGroup // connections that hold locks, or wait for them
+	listing  sync.Mutex     // one list of locks at a time
+	gaveUp   chan struct{}  // closed when the locks of connections are given up
 	closing  sync.Once
 	closeErr error
 	usage    usage
@@ -142,7 +134,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, locks: locks, backend: be, rec: rec, cleaner: cleanup.New(), started: time.Now(),
-		usage: usage{limits: defaultLimits, users: make(map[uint32]*user)},
+		usage: usage{limits: defaultLimits, users: make(map[uint32]*user)}, gaveUp: make(chan struct{}),
 	}
 	a.calls = dispatch.New(dispatch.Config{Backend: be, Recorder: rec, Panicked: a.panicked})
 	a.batches = &batches{
@@ -157,7 +149,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	a.alive, a.stop = context.WithCancel(context.Background())
 	a.server = http.Server{
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
+			return context.WithValue(ctx, visitorKey{}, c) // see listener
 		},
 		Handler:     routes,
 		ReadTimeout: helloTime, WriteTimeout: helloTime, IdleTimeout: helloTime, MaxHeaderBytes: 8 << 10,
@@ -211,7 +203,7 @@ func notAFile(path string) error {
 
 // Serve serves clients until Close, and then returns nil. Several calls for several listeners may run at a time.
 func (a *Agent) Serve(l net.Listener) error {
-	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := a.server.Serve(&listener{l, &a.usage}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -225,11 +217,13 @@ func (a *Agent) Close(ctx context.Context) error {
 		a.stop()
 		closed := make(chan error, 1)
 		go func() { closed <- a.locks.Close(ctx) }()
-		err := a.server.Shutdown(ctx)
-		a.closeErr = errors.Join(err, <-closed)
-		if err != nil { // what is still held isn't released, because its holders may not have stopped
+		a.closeErr = a.server.Shutdown(ctx)
+		if a.closeErr != nil {
 			_ = a.server.Close()
 		}
+		a.closeErr = errors.Join(a.closeErr, <-closed)
+		close(a.gaveUp) // what is still held isn't released, because its holders may not have stopped
+		a.locked.Wait()
 		a.watching.Wait()
 		a.calls.Close()
 		a.cleaner.Close(ctx)
@@ -254,7 +248,7 @@ type Status struct {
 // Status returns what the agent has done.
 func (a *Agent) Status() Status {
 	return Status{
-		Sessions: a.usage.count(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
+		Sessions: a.usage.holders(), Requests: a.requests.Load(), Calls: a.batches.calls.Load(),
 		Renewed: a.batches.renewed.Load(), Held: a.held.Load(), Freed: a.freed.Load(),
 		Started: a.started, PID: os.Getpid(),
 	}

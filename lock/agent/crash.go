@@ -21,8 +21,7 @@ const deathTime = time.Second
 // holds are the locks of one client. They are freed when its process dies.
 type holds struct {
 	agent *Agent
-	peer  *peer
-	user  *user
+	*visitor
 
 	mu   sync.Mutex
 	held map[string]*agentlink.Hold // by owner
@@ -75,7 +74,7 @@ func (h *holds) free() {
 		h.agent.cleaner.Add(&cleanup.Task{
 			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id), // no user waits for another's
 			Due:  time.Now(), Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
-			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.peer.pid) },
+			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
 			Ended:  func() { h.user.give(hold.Bytes()) },
 		})
 	}
@@ -100,7 +99,7 @@ func (h *holds) list() (all []heldLock) {
 	defer h.mu.Unlock()
 	for _, hold := range h.held {
 		all = append(all, heldLock{
-			Name: hold.Name, Kind: hold.Kind, Owner: hold.Owner, PID: h.peer.pid, UID: h.peer.uid,
+			Name: hold.Name, Kind: hold.Kind, Owner: hold.Owner, PID: h.pid, UID: h.uid,
 		})
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 const (
 	maxNote       = 256             // bytes
+	maxUnasked    = 64 << 10        // bytes that a peer may send after its request; they mean nothing
 	releaseWithin = 5 * time.Second // the client of package lock goes on after that
 )
 
@@ -64,7 +66,7 @@ type heldLock struct {
 	lease *lock.Lease
 }
 
-// connection is a request for a lock.
+// connection is a connection that holds a lock, or waits for one.
 type connection struct{ held atomic.Pointer[heldLock] }
 
 func (c *connection) list() []heldLock {
@@ -77,57 +79,53 @@ func (c *connection) list() []heldLock {
 	return []heldLock{now}
 }
 
-// holdLock serves POST /v1/locks/{name...}: it takes a lock, and holds it as long as the connection is open.
+// holdLock serves POST /v1/locks/{name...}: it takes a lock, and holds it as long as the connection is open. It takes
+// over the connection: net/http doesn't notice its end if a byte came before, and takes a failed write for its end.
 func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
-	rc := http.NewResponseController(w)
-	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // not those of the header
-	refuse := func(status int, err error) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(failure{err.Error()})
-	}
-	if r.ContentLength != 0 { // the server notices the end of a connection only if nothing is left to read
-		refuse(http.StatusBadRequest, errors.New("a body; none is allowed"))
+	v := visitorOf(r)
+	_, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	p, name := a.peerOf(r), r.PathValue("name")
-	if err := a.mayTake(p, name); err != nil {
-		refuse(http.StatusForbidden, err)
-		return
-	}
+	a.locked.Add(1)
+	defer a.locked.Done()
+	_ = v.SetDeadline(time.Time{}) // not that of the header
+	connected, ended := context.WithCancel(context.WithoutCancel(r.Context()))
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer ended()
+		_, _ = io.CopyN(io.Discard, in, maxUnasked)
+	}()
+	defer func() {
+		_ = v.Close()
+		<-read
+	}()
 	var c connection
-	if _, err := a.usage.enter(p, &c); err != nil {
-		refuse(http.StatusTooManyRequests, err)
+	v.user.add(&c)
+	defer v.user.remove(&c)
+	h := &heldLock{Name: r.PathValue("name"), PID: v.pid, UID: v.uid}
+	ctx := propagation.TraceContext{}.Extract(connected, propagation.HeaderCarrier(r.Header))
+	if status, err := a.take(ctx, v.peer, h, r.URL.RawQuery); err != nil {
+		_ = v.SetWriteDeadline(time.Now().Add(replyTime))
+		_ = answer(v, status, failure{err.Error()})
 		return
 	}
-	defer a.usage.leave(p, &c)
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	h := &heldLock{Name: name, PID: p.pid, UID: p.uid}
-	var err error
-	if h.lease, err = a.take(ctx, h, r.URL.RawQuery); err != nil {
-		refuse(answerTo(err))
-		return
-	}
-	h.Owner, h.Token, h.Since = h.lease.Owner(), h.lease.Token(), time.Now()
 	c.held.Store(h)
 	a.held.Add(1)
 	defer a.held.Add(-1)
-	w.Header().Set("Content-Type", "application/jsonl")
-	keep(r.Context(), h, func(line any) error {
-		if lost, ok := line.(lostLine); ok {
-			a.logger().Warn("lockdog: a connection has lost its lock", "name", h.Name, "owner", h.Owner,
-				"pid", h.PID, "uid", h.UID, "note", h.Note, "error", lost.Lost)
+	a.keep(connected, h, func(line any) error {
+		_ = v.SetWriteDeadline(time.Now().Add(replyTime))
+		if _, first := line.(heldLine); first {
+			return answer(v, http.StatusOK, line)
 		}
-		_ = rc.SetWriteDeadline(time.Now().Add(replyTime))
-		if err := json.NewEncoder(w).Encode(line); err != nil {
-			return err
-		}
-		return rc.Flush()
+		return json.NewEncoder(v).Encode(line)
 	})
 }
 
 // keep holds a lock until the connection ends, and then releases it. If it is lost, keep says so and returns.
-func keep(connected context.Context, h *heldLock, say func(line any) error) {
+func (a *Agent) keep(connected context.Context, h *heldLock, say func(line any) error) {
 	l := h.lease
 	told := l.Deadline()
 	deadline := func() deadlineLine {
@@ -140,9 +138,9 @@ func keep(connected context.Context, h *heldLock, say func(line any) error) {
 			release(l)
 			return
 		case <-l.Context().Done():
-			err = context.Cause(l.Context())
-			_, text := answerTo(err)
-			if said := say(lostLine{text.Error()}); said == nil && l.Err() != nil {
+			_, err = answerTo(context.Cause(l.Context()))
+			a.logLoss(h, err)
+			if said := say(lostLine{err.Error()}); said == nil && l.Err() != nil {
 				return
 			}
 		case <-time.After(max(time.Until(told)/4, 50*time.Millisecond)):
@@ -156,8 +154,15 @@ func keep(connected context.Context, h *heldLock, say func(line any) error) {
 	select {
 	case <-connected.Done():
 	case <-time.After(time.Until(told)):
+	case <-a.gaveUp:
 	}
 	release(l)
+}
+
+func (a *Agent) logLoss(h *heldLock, err error) {
+	defer func() { _ = recover() }() // the lock must be released, even if the logger panics
+	a.logger().Warn("lockdog: a connection has lost its lock",
+		"name", h.Name, "owner", h.Owner, "pid", h.PID, "uid", h.UID, "note", h.Note, "error", err)
 }
 
 func release(l *lock.Lease) {
@@ -166,8 +171,21 @@ func release(l *lock.Lease) {
 	_ = l.Release(ctx) // the client reports a failure, and tries again
 }
 
-// take takes the lock that a query describes.
-func (a *Agent) take(ctx context.Context, h *heldLock, query string) (*lock.Lease, error) {
+// take takes a lock. After an error it returns the status of the answer.
+func (a *Agent) take(ctx context.Context, p peer, h *heldLock, query string) (status int, err error) {
+	if err := a.mayTake(p, h.Name); err != nil {
+		return http.StatusForbidden, err
+	}
+	h.lease, err = a.lock(ctx, h, query)
+	if err == nil {
+		h.Owner, h.Token, h.Since = h.lease.Owner(), h.lease.Token(), time.Now()
+		return http.StatusOK, nil
+	}
+	return answerTo(err)
+}
+
+// lock takes the lock that a query describes.
+func (a *Agent) lock(ctx context.Context, h *heldLock, query string) (*lock.Lease, error) {
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the query: %w", lock.ErrInvalid, err)
@@ -205,7 +223,7 @@ func (a *Agent) take(ctx context.Context, h *heldLock, query string) (*lock.Leas
 		if err != nil || permits < 1 {
 			return nil, fmt.Errorf("%w: permits=%.64q: must be a number, 1 or more", lock.ErrInvalid, q.Get("permits"))
 		}
-		if err := s.EnsurePermits(ctx, permits); err != nil {
+		if err := ensureTotal(ctx, s, permits); err != nil {
 			return nil, err
 		}
 		l = s
@@ -216,6 +234,20 @@ func (a *Agent) take(ctx context.Context, h *heldLock, query string) (*lock.Leas
 		return nil, fmt.Errorf("%w: permits: only with kind=semaphore", lock.ErrInvalid)
 	}
 	return l.Lock(ctx)
+}
+
+// ensureTotal gives a semaphore its permits, unless it has a total. A peer can't change that: the semaphore may be
+// another user's, or a number of a program.
+func ensureTotal(ctx context.Context, s *lock.Semaphore, permits int) error {
+	_, err := s.TrySetPermits(ctx, permits)
+	if err != nil {
+		return err
+	}
+	total, err := s.Total(ctx)
+	if err == nil && total != permits {
+		err = fmt.Errorf("%w: permits=%d: there is a semaphore of that name with another total", lock.ErrInvalid, permits)
+	}
+	return err
 }
 
 func duration(q url.Values, key string, without time.Duration) (time.Duration, error) {
@@ -251,13 +283,17 @@ func answerTo(err error) (int, error) {
 
 // listLocks serves GET /v1/locks: the locks of the peer's user or, for root and the agent's own user, of all.
 func (a *Agent) listLocks(w http.ResponseWriter, r *http.Request) {
-	p := a.peerOf(r)
-	list := a.usage.locks(func(uid uint32) bool {
-		return p.known && (p.uid == uid || p.uid == 0 || p.uid == uint32(os.Getuid()))
-	})
+	a.listing.Lock() // a list may be long
+	defer a.listing.Unlock()
+	list := a.usage.locks(visitorOf(r).maySee)
 	slices.SortFunc(list, func(x, y heldLock) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Owner, y.Owner))
 	})
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string][]heldLock{"locks": list})
+}
+
+// maySee reports whether a peer may see the locks of a user.
+func (p *peer) maySee(uid uint32) bool {
+	return p.known && (p.uid == uid || p.uid == 0 || p.uid == uint32(os.Getuid()))
 }

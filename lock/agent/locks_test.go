@@ -154,22 +154,82 @@ func TestHeldByConnection(t *testing.T) {
 	next.letGo()
 	l, err := c.Mutex("order/1").Lock(t.Context())
 	must(t, err)
-	gone := make(chan struct{}) // a peer that doesn't wait any more
-	go func() {
-		defer close(gone)
-		conn, err := net.Dial("unix", socket)
-		must(t, err)
-		_, _ = io.WriteString(conn, "POST /v1/locks/order%2F1?wait=1h HTTP/1.1\r\nHost: x\r\n\r\n")
-		for a.Status().Sessions == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		_ = conn.Close()
-	}()
-	<-gone
+	conn := raw(t, socket, "order%2F1?wait=1h", "x") // and doesn't wait any more
+	for a.Status().Sessions == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = conn.Close()
 	for a.Status().Sessions != 0 {
 		time.Sleep(time.Millisecond)
 	}
 	must(t, l.Release(t.Context()))
+	conn = raw(t, socket, "order/1?lease=1h", "another request, which is no request")
+	for a.Status().Held == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = conn.Close()
+	l, err = c.Mutex("order/1").Lock(t.Context())
+	must(t, err)
+	must(t, l.Release(t.Context()))
+}
+
+// raw asks for a lock, and sends more.
+func raw(t *testing.T, socket, path, more string) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket})
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	_, err = fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n%s", path, more)
+	must(t, err)
+	return c
+}
+
+// TestPeerThatReadsNothing: its lock isn't free before the last deadline that it was told.
+func TestPeerThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	a, err := agent.New(srv.Client(t), agent.Config{})
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := agent.Listen(path, 0o600)
+	must(t, err)
+	narrow := &narrowListener{l.(*net.UnixListener)} //nolint:forcetypeassert // see Listen
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(narrow) }()
+	t.Cleanup(func() {
+		must(t, a.Close(context.Background()))
+		must(t, <-served)
+	})
+	c := raw(t, path, "job?lease=3s&note=", "")
+	for a.Status().Held == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	next, err := client(t, srv.Client(t)).Mutex("job").Lock(t.Context())
+	must(t, err)
+	granted := time.Now()
+	must(t, next.Release(t.Context()))
+	must(t, c.SetReadDeadline(granted.Add(patience)))
+	text, err := io.ReadAll(c)
+	must(t, err)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	var last line
+	for _, text := range lines {
+		_ = json.Unmarshal([]byte(text), &last) // not the header, and perhaps not the last one
+	}
+	if len(lines) < 8 || granted.Before(last.Deadline) {
+		t.Errorf("another has it %v before the end of what was told in %d lines", last.Deadline.Sub(granted), len(lines))
+	}
+}
+
+// narrowListener gives its connections as little room as possible for what isn't read.
+type narrowListener struct{ *net.UnixListener }
+
+func (l *narrowListener) Accept() (net.Conn, error) {
+	c, err := l.AcceptUnix()
+	if err == nil {
+		err = c.SetWriteBuffer(1)
+	}
+	return c, err
 }
 
 // TestLostByConnection: who holds a lock by a connection is told when it is lost, and when the agent ends.
@@ -218,8 +278,9 @@ func TestKindsByConnection(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	_, socket := start(t, srv.Client(t))
+	note := strings.Repeat("n", 256)
 	for taken, try := range map[string]map[string]bool{
-		"a?kind=mutex":               {"a": false},
+		"a?kind=mutex&note=" + note:  {"a": false},
 		"b?kind=fair":                {"b?kind=fair": false},
 		"c?kind=read":                {"c?kind=read": true, "c?kind=write": false},
 		"d?kind=write":               {"d?kind=read": false, "d?kind=write": false},
@@ -248,28 +309,19 @@ func TestKindsByConnection(t *testing.T) {
 		"a?kind=semaphore":             `permits=\"\": must be a number`,
 		"a?kind=semaphore&permits=-3":  `permits=\"-3\": must be a number, 1 or more`,
 		"a?kind=semaphore&permits=0":   "1 or more",
-		"a?note=" + string(make257()):  "a note of 257 bytes; 256 are allowed",
+		"a?note=" + note + "n":         "a note of 257 bytes; 256 are allowed",
+		"f?kind=semaphore&permits=2":   "another total",
 		strings.Repeat("x", 1025):      "1025 bytes",
 		"a?wait=1s&lease=" + "%FF%FE":  "must be a duration",
 		"a?kind=semaphore&permits=1e3": "must be a number",
 	} {
 		refused(t, socket, path, http.StatusBadRequest, want)
 	}
-	c, err := net.Dial("unix", socket)
-	must(t, err)
-	defer func() { _ = c.Close() }()
-	_, err = io.WriteString(c, "POST /v1/locks/z HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-	must(t, err)
-	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("with a body: %v, %v", resp, err)
-	}
 	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = nowhere.Close() })
 	_, socket = start(t, nowhere)
 	refused(t, socket, "a", http.StatusServiceUnavailable, "unavailable")
 }
-
-func make257() []byte { return []byte(strings.Repeat("n", 257)) }
 
 // TestListOfLocks: an agent lists what its user holds, by a connection or by a client of package lock.
 func TestListOfLocks(t *testing.T) {

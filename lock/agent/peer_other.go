@@ -8,15 +8,20 @@ import (
 	"time"
 )
 
-// peer stands for what only Linux tells: see peer_linux.go.
-type peer struct {
-	known bool
-	uid   uint32
-	pid   int
-}
+// peer and process stand for what only Linux tells: see peer_linux.go.
+type (
+	peer struct {
+		known bool
+		uid   uint32
+		pid   int
+	}
+	process struct{}
+)
 
-func peerAt(net.Conn) (*peer, error) { return &peer{}, errors.ErrUnsupported }
+func peerAt(net.Conn) peer { return peer{} }
 
-func (*peer) died() bool          { return false }
-func (*peer) waitUntil(time.Time) {}
-func (*peer) close()              {}
+func processAt(net.Conn, peer) (*process, error) { return nil, errors.ErrUnsupported }
+
+func (*process) died() bool          { return false }
+func (*process) waitUntil(time.Time) {}
+func (*process) close()              {}

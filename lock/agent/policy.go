@@ -40,7 +40,7 @@ func readPolicy(path string) (policy, error) {
 // allows reports whether a user, whose name may be unknown, may take a lock.
 func (p policy) allows(uid uint32, username, name string) bool {
 	for _, who := range []string{username, strconv.FormatUint(uint64(uid), 10), everyone} {
-		if slices.ContainsFunc(p[who], func(pattern string) bool {
+		if who != "" && slices.ContainsFunc(p[who], func(pattern string) bool {
 			beginning, all := strings.CutSuffix(pattern, "*")
 			return name == pattern || all && strings.HasPrefix(name, beginning)
 		}) {
@@ -52,7 +52,7 @@ func (p policy) allows(uid uint32, username, name string) bool {
 
 // mayTake returns an error if a peer may not take a lock. It reads the policy anew each time, so that a change counts
 // at once.
-func (a *Agent) mayTake(p *peer, name string) error {
+func (a *Agent) mayTake(p peer, name string) error {
 	if !p.known {
 		return errors.New("locks are only for users of this machine, through a Unix socket on Linux")
 	}

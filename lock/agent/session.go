@@ -25,6 +25,7 @@ const (
 func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 	s := &session{agent: a, out: json.NewEncoder(w), rc: http.NewResponseController(w)}
 	w.Header().Set("Connection", "close")
+	w.Header().Set("Content-Type", "application/jsonl")
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), agentlink.Scheme)
 	if !ok {
 		http.Error(w, "no secret: Authorization: "+agentlink.Scheme+"<secret>", http.StatusUnauthorized)
@@ -40,15 +41,9 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(a.alive, cancel)()
 	stopReading := func() { _ = s.rc.SetReadDeadline(time.Unix(1, 0)) }
 	defer stopReading() // otherwise the server would wait for the end of the body
-	end, err := s.begin(ctx)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	defer end()
+	defer s.begin(visitorOf(r))()
 	_ = s.rc.SetReadDeadline(time.Time{}) // not that of the header
 	defer context.AfterFunc(ctx, stopReading)()
-	w.Header().Set("Content-Type", "application/jsonl")
 	s.reply(agentlink.Hello{Clock: time.Since(a.started).Milliseconds()})
 	lines := bufio.NewScanner(r.Body)
 	lines.Buffer(nil, agentlink.MaxLine)
@@ -56,11 +51,18 @@ func (a *Agent) session(w http.ResponseWriter, r *http.Request) {
 	defer s.requests.Wait()
 	for lines.Scan() {
 		var req agentlink.Request
-		if err := json.Unmarshal(lines.Bytes(), &req); err != nil {
+		s.holds.user.reading.Lock()
+		err := json.Unmarshal(lines.Bytes(), &req)
+		s.holds.user.reading.Unlock()
+		if err != nil {
 			s.reply(agentlink.Reply{Renewed: []int{}, Error: "not a request: " + err.Error()})
 			return
 		}
-		if len(req.Leases) == 0 && req.Check(s.digits) == nil {
+		if err := req.Check(s.digits); err != nil {
+			s.reply(agentlink.Reply{ID: req.ID, Renewed: []int{}, Error: err.Error()})
+			continue
+		}
+		if len(req.Leases) == 0 {
 			s.holds.note(&req)
 			continue
 		}
@@ -93,49 +95,45 @@ type session struct {
 	rc  *http.ResponseController
 }
 
-// begin finds out who the client is, and frees its locks when its process dies. end is called when the session ends;
-// the process may be found to have died for some time after that. The error says why there can be no session.
-func (s *session) begin(ctx context.Context) (end func(), err error) {
-	p, notTold := peerAt(connOf(ctx))
-	s.holds = holds{agent: s.agent, peer: p, held: map[string]*agentlink.Hold{}}
-	if s.holds.user, err = s.agent.usage.enter(p, &s.holds); err != nil {
-		if notTold == nil {
-			p.close()
-		}
-		return nil, err
+// begin makes the client's locks free when its process dies. end is called when the session ends; the process may be
+// found to have died for some time after that.
+func (s *session) begin(v *visitor) (end func()) {
+	s.holds = holds{agent: s.agent, visitor: v, held: map[string]*agentlink.Hold{}}
+	v.stay()
+	v.user.add(&s.holds)
+	leave := func() {
+		s.holds.forget()
+		v.leave()
 	}
-	if notTold != nil {
-		s.agent.cannotWatch(notTold)
+	p, err := processAt(v.Conn, v.peer)
+	if err != nil {
+		s.agent.cannotWatch(err)
 		return func() {
+			v.user.remove(&s.holds)
 			s.holds.endSession()
-			s.holds.forget()
-			s.agent.usage.leave(p, &s.holds)
-		}, nil
+			leave()
+		}
 	}
 	s.agent.watching.Go(func() {
 		if p.died() {
 			s.holds.died()
 		}
-		s.holds.forget()
 		p.close()
+		leave()
 	})
 	return func() {
+		v.user.remove(&s.holds)
 		until := time.Now()
 		if s.holds.endSession() && s.agent.alive.Err() == nil {
 			until = until.Add(deathTime)
 		}
 		p.waitUntil(until)
-		s.agent.usage.leave(p, &s.holds)
-	}, nil
+	}
 }
 
 // serve fulfils a request.
 func (s *session) serve(ctx context.Context, req *agentlink.Request) agentlink.Reply {
 	reply := agentlink.Reply{ID: req.ID, Renewed: []int{}}
-	if err := req.Check(s.digits); err != nil {
-		reply.Error = err.Error()
-		return reply
-	}
 	now := time.Now()
 	left := min(s.agent.started.Add(time.Duration(req.By)*time.Millisecond).Sub(now), agentlink.MaxTime)
 	until := now.Add(left - left/10) // the rest is for the reply

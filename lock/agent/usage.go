@@ -1,28 +1,47 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // limits are those of what clients may use.
 type limits struct {
-	sessions  int
-	ofUser    int   // sessions of one user of the machine
-	ofProcess int   // sessions of one process
-	bytes     int64 // of one user, for requests under way, and for locks of which the agent was told
+	connections int
+	ofUser      int   // connections of one user of the machine
+	ofProcess   int   // connections of one process
+	bytes       int64 // of one user, for requests under way, and for locks of which the agent was told
 }
 
-var defaultLimits = limits{sessions: 4096, ofUser: 2048, ofProcess: 256, bytes: 128 << 20}
+var defaultLimits = limits{connections: 4096, ofUser: 2048, ofProcess: 256, bytes: 128 << 20}
 
 // usage counts what the users of the machine use.
 type usage struct {
 	limits limits
 
 	mu       sync.Mutex
-	sessions int
-	users    map[uint32]*user
+	visitors int
+	users    map[uint32]*user // those that use anything
+}
+
+// user is a user of the machine. On systems other than Linux, all are one.
+type user struct {
+	usage *usage
+	id    uint32
+	bytes atomic.Int64 // see take
+	full  sync.Once    // to log it
+
+	reading sync.Mutex // one line at a time is parsed: a bad one may need a hundred times its length
+
+	// With usage.mu:
+	visitors  int
+	processes map[int]int // visitors by process; see peer
+	holders   map[holder]struct{}
 }
 
 // holder is a session, or a connection that holds a lock or waits for one.
@@ -30,56 +49,89 @@ type holder interface {
 	list() []heldLock
 }
 
-// user is a user of the machine. On systems other than Linux, all are one.
-type user struct {
-	limits    *limits
-	id        uint32
-	holders   map[holder]struct{}
-	processes map[int]int  // how many holders, by process; see peer
-	bytes     atomic.Int64 // see take
-	full      sync.Once    // to log it
+// visitor is a connection of a user. It counts until it is closed and every stay is over.
+type visitor struct {
+	net.Conn
+	peer
+	user   *user
+	stays  atomic.Int32 // one is the connection's
+	closed sync.Once
 }
 
-// enter counts a holder and returns its user, or an error that says which limit it exceeds.
-func (u *usage) enter(p *peer, h holder) (*user, error) {
+// Close implements net.Conn.
+func (v *visitor) Close() error {
+	err := v.Conn.Close()
+	v.closed.Do(v.leave)
+	return err
+}
+
+// stay makes the visitor count until leave is called.
+func (v *visitor) stay() { v.stays.Add(1) }
+
+func (v *visitor) leave() {
+	if v.stays.Add(-1) > 0 {
+		return
+	}
+	u := v.user.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.visitors--
+	v.user.visitors--
+	if v.user.processes[v.pid]--; v.user.processes[v.pid] == 0 {
+		delete(v.user.processes, v.pid)
+	}
+	if v.user.visitors == 0 && v.user.bytes.Load() == 0 {
+		delete(u.users, v.user.id)
+	}
+}
+
+// enter counts a connection. The error says which limit it exceeds.
+func (u *usage) enter(c net.Conn, p peer) (*visitor, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	of := u.users[p.uid]
 	if of == nil {
-		of = &user{limits: &u.limits, id: p.uid, holders: make(map[holder]struct{}), processes: make(map[int]int)}
-		u.users[p.uid] = of
+		of = &user{usage: u, id: p.uid, processes: make(map[int]int), holders: make(map[holder]struct{})}
 	}
 	switch {
-	case u.sessions >= u.limits.sessions:
-		return nil, fmt.Errorf("the agent has %d sessions already", u.sessions)
-	case len(of.holders) >= u.limits.ofUser:
-		return nil, fmt.Errorf("user %d has %d sessions already", p.uid, len(of.holders))
+	case u.visitors >= u.limits.connections:
+		return nil, fmt.Errorf("the agent has %d connections already", u.visitors)
+	case of.visitors >= u.limits.ofUser:
+		return nil, fmt.Errorf("user %d has %d connections already", p.uid, of.visitors)
 	case p.pid > 0 && of.processes[p.pid] >= u.limits.ofProcess:
-		return nil, fmt.Errorf("process %d has %d sessions already", p.pid, of.processes[p.pid])
+		return nil, fmt.Errorf("process %d has %d connections already", p.pid, of.processes[p.pid])
 	}
-	u.sessions++
-	of.holders[h] = struct{}{}
+	u.visitors++
+	u.users[p.uid] = of
+	of.visitors++
 	of.processes[p.pid]++
-	return of, nil
+	v := &visitor{Conn: c, peer: p, user: of}
+	v.stay()
+	return v, nil
 }
 
-// leave ends what enter has begun.
-func (u *usage) leave(p *peer, h holder) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	of := u.users[p.uid]
-	u.sessions--
+// add counts a holder, and makes locks list what it holds.
+func (of *user) add(h holder) {
+	of.usage.mu.Lock()
+	defer of.usage.mu.Unlock()
+	of.holders[h] = struct{}{}
+}
+
+// remove ends what add has begun.
+func (of *user) remove(h holder) {
+	of.usage.mu.Lock()
+	defer of.usage.mu.Unlock()
 	delete(of.holders, h)
-	if of.processes[p.pid]--; of.processes[p.pid] == 0 {
-		delete(of.processes, p.pid)
-	}
 }
 
-// count returns how many sessions there are.
-func (u *usage) count() int {
+// holders returns how many there are.
+func (u *usage) holders() (n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.sessions
+	for _, of := range u.users {
+		n += len(of.holders)
+	}
+	return n
 }
 
 // locks returns the locks of some users.
@@ -99,13 +151,47 @@ func (u *usage) locks(of func(uid uint32) bool) []heldLock {
 }
 
 // take counts a request that the agent works on, or a lock that it keeps. It returns false if that is too much.
-func (u *user) take(bytes int) bool {
-	if u.bytes.Add(int64(bytes)) <= u.limits.bytes {
+func (of *user) take(bytes int) bool {
+	if of.bytes.Add(int64(bytes)) <= of.usage.limits.bytes {
 		return true
 	}
-	u.give(bytes)
+	of.give(bytes)
 	return false
 }
 
 // give ends what take has begun.
-func (u *user) give(bytes int) { u.bytes.Add(-int64(bytes)) }
+func (of *user) give(bytes int) { of.bytes.Add(-int64(bytes)) }
+
+// listener counts the connections that it accepts, and refuses those that exceed a limit.
+type listener struct {
+	net.Listener
+	usage *usage
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		v, err := l.usage.enter(c, peerAt(c))
+		if err == nil {
+			return v, nil
+		}
+		_ = c.SetDeadline(time.Now().Add(replyTime))
+		_ = answer(c, http.StatusTooManyRequests, failure{err.Error()})
+		_ = c.Close()
+	}
+}
+
+// answer writes an HTTP response, of which body is the first line; more may follow until the connection ends.
+func answer(c net.Conn, status int, body any) error {
+	line, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/jsonl\r\nConnection: close\r\n\r\n%s\n",
+		status, http.StatusText(status), line)
+	return err
+}

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,13 +19,14 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/agentlink"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// TestSessionLimits: a session too many is refused, whatever limit it exceeds, until another has ended.
-func TestSessionLimits(t *testing.T) {
+// TestConnectionLimits: a connection too many is refused, whatever limit it exceeds, until another has ended.
+func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
-	u := usage{limits: limits{sessions: 5, ofUser: 3, ofProcess: 2}, users: map[uint32]*user{}}
-	entered := map[peer][]*connection{}
+	u := usage{limits: limits{connections: 5, ofUser: 3, ofProcess: 2}, users: map[uint32]*user{}}
+	entered := map[peer][]*visitor{}
 	for n, step := range []struct {
 		peer  peer
 		leave bool
@@ -29,30 +34,126 @@ func TestSessionLimits(t *testing.T) {
 	}{
 		{peer: peer{uid: 1, pid: 10}},
 		{peer: peer{uid: 1, pid: 10}},
-		{peer: peer{uid: 1, pid: 10}, want: "process 10 has 2 sessions already"},
+		{peer: peer{uid: 1, pid: 10}, want: "process 10 has 2 connections already"},
 		{peer: peer{uid: 1, pid: 11}},
-		{peer: peer{uid: 1, pid: 12}, want: "user 1 has 3 sessions already"},
+		{peer: peer{uid: 1, pid: 12}, want: "user 1 has 3 connections already"},
 		{peer: peer{uid: 1, pid: 10}, leave: true},
 		{peer: peer{uid: 1, pid: 10}},
 		{peer: peer{uid: 2}}, // two processes of another PID namespace
 		{peer: peer{uid: 2}},
-		{peer: peer{uid: 3, pid: 30}, want: "the agent has 5 sessions already"},
+		{peer: peer{uid: 3, pid: 30}, want: "the agent has 5 connections already"},
 		{peer: peer{uid: 1, pid: 11}, leave: true},
 		{peer: peer{uid: 2}}, // and a third
 	} {
 		if step.leave {
-			u.leave(&step.peer, entered[step.peer][0])
+			entered[step.peer][0].leave()
 			entered[step.peer] = entered[step.peer][1:]
 			continue
 		}
-		c := new(connection)
-		entered[step.peer] = append(entered[step.peer], c)
-		if _, err := u.enter(&step.peer, c); (err == nil) != (step.want == "") || err != nil && err.Error() != step.want {
+		v, err := u.enter(nil, step.peer)
+		if (err == nil) != (step.want == "") || err != nil && err.Error() != step.want {
 			t.Errorf("step %d: %v, want %q", n, err, step.want)
 		}
+		entered[step.peer] = append(entered[step.peer], v)
 	}
-	if u.count() != 5 {
-		t.Errorf("%d sessions", u.count())
+	for _, v := range entered[peer{uid: 2}] {
+		v.stay()
+		v.leave()
+		v.leave()
+	}
+	if len(u.users) != 1 || u.visitors != 2 {
+		t.Errorf("%d users, %d connections", len(u.users), u.visitors)
+	}
+}
+
+// TestRefusedConnection: whoever exceeds a limit is told so.
+func TestRefusedConnection(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	a, err := New(srv.Client(t), Config{})
+	must(t, err)
+	a.usage.limits = limits{connections: 10, ofUser: 10, ofProcess: 2, bytes: 400}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(socket, 0o600)
+	must(t, err)
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(l) }()
+	defer func() {
+		must(t, a.Close(context.Background()))
+		must(t, <-served)
+	}()
+	dial := func() (net.Conn, *bufio.Reader) {
+		c, err := net.Dial("unix", socket)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(15*time.Second)))
+		t.Cleanup(func() { _ = c.Close() })
+		return c, bufio.NewReader(c)
+	}
+	session, in := dial()
+	_, err = io.WriteString(session, "POST /v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s\r\nTransfer-Encoding: chunked\r\n\r\n")
+	must(t, err)
+	idle, _ := dial()
+	for range 3 {
+		_, more := dial()
+		if text, _ := io.ReadAll(more); !strings.HasPrefix(string(text), "HTTP/1.1 429 Too Many Requests\r\n") || !strings.Contains(string(text), "has 2 connections already") {
+			t.Errorf("the third connection: %s", text)
+		}
+	}
+	must(t, idle.Close())
+	for count := 2; count > 1; { // the agent notices
+		a.usage.mu.Lock()
+		count = a.usage.visitors
+		a.usage.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	idle, _ = dial()
+	must(t, idle.Close())
+
+	// The same session: requests that are too large, and more small ones than are allowed at a time.
+	ask := func(key string) (reply string) {
+		line := fmt.Sprintf(`{"id":1,"by":99999999,"node":%q,"leases":[{"key":%q,"owner":"x:%s-1","ms":1000}]}`, srv.Addr(), key, script.DigitsOf("s"))
+		_, err := fmt.Fprintf(session, "%x\r\n%s\n\r\n", len(line)+1, line)
+		must(t, err)
+		for !strings.Contains(reply, `"id":1`) {
+			if reply, err = in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return reply
+	}
+	for range 10 {
+		if got := ask("job"); !strings.Contains(got, `"renewed":[]}`) {
+			t.Errorf("answered %s", got)
+		}
+		if got := ask(strings.Repeat("x", 400)); !strings.Contains(got, "asks for too much at a time") {
+			t.Errorf("answered %s", got)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhoMay: whom nobody knows takes and sees nothing; others see their own, root and the agent's user all.
+func TestWhoMay(t *testing.T) {
+	t.Parallel()
+	if err := new(Agent).mayTake(peer{}, "a"); err == nil {
+		t.Error("an unknown user takes a lock")
+	}
+	self := uint32(os.Getuid())
+	for p, want := range map[peer]bool{
+		{uid: 7}: false, {known: true, uid: 7}: true, {known: true, uid: 8}: self == 8, {known: true, uid: self}: true, {known: true}: true,
+	} {
+		if p.maySee(7) != want {
+			t.Errorf("%+v sees the locks of user 7: %v", p, !want)
+		}
+	}
+	if (policy{"": {"a"}}).allows(7, "", "a") {
+		t.Error(`"" is every user without a name`)
 	}
 }
 
@@ -77,8 +178,9 @@ func TestByteLimit(t *testing.T) {
 			}
 		}
 		one := hold(1)
-		u := &user{limits: &limits{bytes: int64(3 * one.Bytes())}, id: 7}
-		hs := &holds{agent: a, peer: &peer{}, user: u, held: map[string]*agentlink.Hold{}}
+		a.usage.limits.bytes = int64(3 * one.Bytes())
+		u := &user{usage: &a.usage, id: 7}
+		hs := &holds{agent: a, visitor: &visitor{user: u}, held: map[string]*agentlink.Hold{}}
 		note := func(freed []string, held ...int) {
 			r := agentlink.Request{Freed: freed}
 			for _, n := range held {
@@ -141,10 +243,9 @@ func TestKeepForAPeerThatDoesNotRead(t *testing.T) {
 		}
 		var told time.Time
 		said := 0
-		keep(t.Context(), &heldLock{lease: l}, func(line any) error {
-			if said++; said == 4 {
-				return io.ErrShortWrite
-			}
+		a := &Agent{gaveUp: make(chan struct{})}
+		a.keep(t.Context(), &heldLock{lease: l}, func(line any) error {
+			said++
 			if d, ok := line.(deadlineLine); ok {
 				if left := time.Until(told); left < 5*time.Second {
 					t.Errorf("told %v before the end of what was told before", left)
@@ -152,6 +253,9 @@ func TestKeepForAPeerThatDoesNotRead(t *testing.T) {
 				told = d.Deadline
 			} else {
 				told = line.(heldLine).Deadline //nolint:forcetypeassert // there is no loss
+			}
+			if said == 4 { // this line may have been read
+				return io.ErrShortWrite
 			}
 			return nil
 		})

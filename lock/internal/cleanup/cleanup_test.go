@@ -64,8 +64,9 @@ func TestCleaner_NodeThatHangs(t *testing.T) {
 func TestCleaner_RunsNoneTooLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Cleaner) {
 		start := time.Now()
+		var ended atomic.Int64
 		for range 100 {
-			c.Add(&Task{Node: "hung", Due: start, Timeout: lease, Remove: func(ctx context.Context) error {
+			c.Add(&Task{Node: "hung", Due: start, Timeout: lease, Ended: func() { ended.Add(1) }, Remove: func(ctx context.Context) error {
 				if late := time.Since(start); late > lease {
 					t.Errorf("it runs after %v, its time was %v", late, lease)
 				}
@@ -74,6 +75,9 @@ func TestCleaner_RunsNoneTooLate(t *testing.T) {
 			}})
 		}
 		time.Sleep(200 * time.Second)
+		if n := ended.Load(); n != 100 {
+			t.Errorf("%d of 100 have ended", n)
+		}
 	})
 }
 
