@@ -83,13 +83,13 @@ func (c *connection) list() []heldLock {
 // over the connection: net/http doesn't notice its end if a byte came before, and takes a failed write for its end.
 func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	v := visitorOf(r)
+	a.locked.Add(1)
+	defer a.locked.Done()
 	_, in, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	a.locked.Add(1)
-	defer a.locked.Done()
 	_ = v.SetDeadline(time.Time{}) // not that of the header
 	connected, ended := context.WithCancel(context.WithoutCancel(r.Context()))
 	read := make(chan struct{})

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -412,5 +414,36 @@ func TestPolicy(t *testing.T) {
 	}
 	if n := rdb.Exists(t.Context(), "a").Val(); n != 0 {
 		t.Error("the key has no prefix")
+	}
+}
+
+// TestTraceOfConnection: what a lock costs is in the trace of whoever asked for it.
+func TestTraceOfConnection(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	spans := tracetest.NewInMemoryExporter()
+	a, err := agent.New(srv.Client(t), agent.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))})
+	must(t, err)
+	c, err := net.Dial("unix", serving(t, a, filepath.Join(t.TempDir(), "s")))
+	must(t, err)
+	const traceID = "0af7651916cd43dd8448eb211c80319c"
+	_, err = io.WriteString(c, "POST /v1/locks/job HTTP/1.1\r\nHost: x\r\nTraceparent: 00-"+traceID+"-b7ad6b7169203331-01\r\n\r\n")
+	must(t, err)
+	for a.Status().Held == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = c.Close()
+	for a.Status().Sessions > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	var names []string
+	for _, s := range spans.GetSpans() {
+		if s.SpanContext.TraceID().String() == traceID {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	if want := []string{"acquire default", "held default", "hold default", "release default"}; !slices.Equal(names, want) {
+		t.Errorf("in the trace: %q, want %q", names, want)
 	}
 }
