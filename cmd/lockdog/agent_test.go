@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,11 +136,11 @@ func TestOtherLanguages(t *testing.T) {
 	}
 	said, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || !strings.HasPrefix(said, "working, with the token ") {
-		t.Errorf("the program said %q, %v", said, err)
+		t.Fatalf("the program said %q, %v", said, err)
 	}
 	c := client(t, server)
 	if _, err := c.Mutex("report").TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
-		t.Errorf("beside the program: %v", err)
+		t.Fatalf("beside the program: %v", err)
 	}
 
 	name := "http://x/v1/locks/report"
@@ -161,13 +162,16 @@ func TestOtherLanguages(t *testing.T) {
 	}
 	_ = l.Release(t.Context())
 	python = installed(t, "python3", "-c", program)
+	var errs bytes.Buffer
+	python.Stderr = &errs
 	if err := python.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the program holds the lock", func() bool { return server.Client(t).Exists(t.Context(), "report").Val() == 1 })
+	rdb := server.Client(t)
+	until(t, "the program holds the lock", func() bool { return rdb.Exists(t.Context(), "report").Val() == 1 })
 	_ = s.Process.Signal(syscall.SIGTERM)
-	if err := python.Wait(); err == nil || python.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM { //nolint:forcetypeassert // on Unix
-		t.Errorf("the program whose agent ended: %v", err)
+	if err := python.Wait(); !strings.Contains(errs.String(), "stopping, after {'lost': 'the agent ends'}") || python.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM { //nolint:forcetypeassert // on Unix
+		t.Errorf("the program whose agent ended: %v\n%s", err, &errs)
 	}
 	s.end(t).want(t, exitOK, "", "")
 }

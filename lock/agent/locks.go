@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"slices"
@@ -83,6 +84,10 @@ func (c *connection) list() []heldLock {
 // over the connection: net/http doesn't notice its end if a byte came before, and takes a failed write for its end.
 func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	v := visitorOf(r)
+	if !r.ProtoAtLeast(1, 1) {
+		http.Error(w, "HTTP/1.1 is needed", http.StatusHTTPVersionNotSupported)
+		return
+	}
 	a.locked.Add(1)
 	defer a.locked.Done()
 	_, in, err := http.NewResponseController(w).Hijack()
@@ -108,21 +113,31 @@ func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	h := &heldLock{Name: r.PathValue("name"), PID: v.pid, UID: v.uid}
 	ctx := propagation.TraceContext{}.Extract(connected, propagation.HeaderCarrier(r.Header))
 	if status, err := a.take(ctx, v.peer, h, r.URL.RawQuery); err != nil {
-		_ = v.SetWriteDeadline(time.Now().Add(replyTime))
-		_ = answer(v, status, failure{err.Error()})
+		refuse(v, status, err)
 		return
 	}
 	c.held.Store(h)
 	a.held.Add(1)
 	defer a.held.Add(-1)
+	body := httputil.NewChunkedWriter(v)
 	a.keep(connected, h, func(line any) error {
 		_ = v.SetWriteDeadline(time.Now().Add(replyTime))
 		if _, first := line.(heldLine); first {
-			return answer(v, http.StatusOK, line)
+			_, err := io.WriteString(v, heldHead)
+			if err != nil {
+				return err
+			}
 		}
-		return json.NewEncoder(v).Encode(line)
+		return json.NewEncoder(body).Encode(line)
 	})
+	if body.Close() == nil {
+		_, _ = io.WriteString(v, "\r\n")
+	}
 }
+
+// heldHead begins the answer of a connection that holds a lock. It has no "Connection: close", with which Python's
+// http.client would hide the socket from the program.
+const heldHead = "HTTP/1.1 200 OK\r\nContent-Type: application/jsonl\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 // keep holds a lock until the connection ends, and then releases it. If it is lost, keep says so and returns.
 func (a *Agent) keep(connected context.Context, h *heldLock, say func(line any) error) {

@@ -179,19 +179,16 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err == nil {
 			return v, nil
 		}
-		_ = c.SetDeadline(time.Now().Add(replyTime))
-		_ = answer(c, http.StatusTooManyRequests, failure{err.Error()})
+		refuse(c, http.StatusTooManyRequests, err)
 		_ = c.Close()
 	}
 }
 
-// answer writes an HTTP response, of which body is the first line; more may follow until the connection ends.
-func answer(c net.Conn, status int, body any) error {
-	line, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/jsonl\r\nConnection: close\r\n\r\n%s\n",
-		status, http.StatusText(status), line)
-	return err
+// refuse answers an HTTP request with an error.
+func refuse(c net.Conn, status int, err error) {
+	line, _ := json.Marshal(failure{err.Error()}) // never fails
+	_ = c.SetWriteDeadline(time.Now().Add(replyTime))
+	_, _ = fmt.Fprintf(c,
+		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		status, http.StatusText(status), len(line)+1, line)
 }
