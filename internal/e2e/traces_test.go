@@ -110,7 +110,7 @@ func checkRequest(t *testing.T, s *stack, tr *jaegerTrace) {
 }
 
 // checkBatch follows a renewal to its batch, and returns the trace of that. The batch has a script if the agent has renewed
-// none of its leases, and no script if it has renewed all. What the agent leaves may get a batch of its own.
+// none of its leases, and no script if it has renewed all. If it has renewed some, another batch may be for the rest.
 func checkBatch(t *testing.T, s *stack, renewal *span) *jaegerTrace {
 	t.Helper()
 	links := renewal.links()

@@ -129,6 +129,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 		lock.WithLogger(cfg.Logger),
 	}, cfg.Options...)...)
 	if err != nil {
+		rec.Close()
 		_ = be.Close()
 		return nil, err
 	}
@@ -210,8 +211,10 @@ func (a *Agent) Serve(l net.Listener) error {
 }
 
 // Close answers what was asked before, which takes three seconds at most, and ends all connections. The clients renew
-// by themselves then. A connection that has said nothing yet may cost two seconds more. If ctx ends first, Close ends
-// the connections at once. Later calls return what the first one did.
+// by themselves then. A connection that has said nothing yet may cost two seconds more. Whoever holds a lock by a
+// connection is told that the agent ends, and Close waits for the end of that connection, and renews its lease until
+// then. If ctx ends first, Close ends the connections at once, locks that are still held by one stay taken until their
+// leases end, and the error says so. Later calls return what the first one did.
 func (a *Agent) Close(ctx context.Context) error {
 	a.closing.Do(func() {
 		a.stop()

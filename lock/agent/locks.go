@@ -52,7 +52,7 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// heldLock is a lock that is held by a connection.
+// heldLock is a lock in the list: one that a connection holds, or one that a client of package lock says it holds.
 type heldLock struct {
 	Name     string    `json:"name"`
 	Kind     string    `json:"kind"`
@@ -64,7 +64,7 @@ type heldLock struct {
 	Since    time.Time `json:"since,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
 
-	lease *lock.Lease
+	lease *lock.Lease // of a connection
 }
 
 // connection is a connection that holds a lock, or waits for one.

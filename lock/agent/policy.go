@@ -37,9 +37,9 @@ func readPolicy(path string) (policy, error) {
 	return p, nil
 }
 
-// allows reports whether a user, whose name may be unknown, may take a lock.
-func (p policy) allows(uid uint32, username, name string) bool {
-	for _, who := range []string{username, strconv.FormatUint(uint64(uid), 10), everyone} {
+// allows reports whether a user, whose name may be "", may take a lock.
+func (p policy) allows(uid, username, name string) bool {
+	for _, who := range []string{username, uid, everyone} {
 		if who != "" && slices.ContainsFunc(p[who], func(pattern string) bool {
 			beginning, all := strings.CutSuffix(pattern, "*")
 			return name == pattern || all && strings.HasPrefix(name, beginning)
@@ -51,7 +51,7 @@ func (p policy) allows(uid uint32, username, name string) bool {
 }
 
 // mayTake returns an error if a peer may not take a lock. It reads the policy anew each time, so that a change counts
-// at once.
+// for the next request.
 func (a *Agent) mayTake(p peer, name string) error {
 	if !p.known {
 		return errors.New("locks are only for users of this machine, through a Unix socket on Linux")
@@ -69,7 +69,7 @@ func (a *Agent) mayTake(p peer, name string) error {
 	if u, err := users.LookupId(uid); err == nil {
 		username = u.Username
 	}
-	if !rules.allows(p.uid, username, name) {
+	if !rules.allows(uid, username, name) {
 		return fmt.Errorf("the policy doesn't let user %s (%s) take %.128q", uid, username, name)
 	}
 	return nil

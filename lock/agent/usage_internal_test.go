@@ -152,7 +152,7 @@ func TestWhoMay(t *testing.T) {
 			t.Errorf("%+v sees the locks of user 7: %v", p, !want)
 		}
 	}
-	if (policy{"": {"a"}}).allows(7, "", "a") {
+	if (policy{"": {"a"}}).allows("7", "", "a") {
 		t.Error(`"" is every user without a name`)
 	}
 }
