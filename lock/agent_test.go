@@ -10,70 +10,30 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/internal/unixsocket"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/agent"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// agentSocket stands for the path of an agent's socket in a bubble: something may listen there, or nothing.
-type agentSocket struct {
-	serve atomic.Pointer[func(net.Conn)]
-}
-
-// at returns the option for the clients.
-func (s *agentSocket) at() lock.Option {
-	return lock.WithAgentOver(func(context.Context) (net.Conn, error) {
-		return fakeredis.Dial(func(c net.Conn) bool {
-			serve := s.serve.Load()
-			if serve != nil {
-				(*serve)(c)
-			}
-			return serve != nil
-		})
-	})
-}
-
-// pipeListener accepts the connections that are put into it.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
-
-// start starts an agent at the socket. stop ends it.
-func (s *agentSocket) start(t *testing.T, rdb redis.UniversalClient) (a *agent.Agent, stop func()) {
+// startAgent starts an agent at a socket. stop ends it.
+func startAgent(t *testing.T, s *redistest.Socket, rdb redis.UniversalClient) (a *agent.Agent, stop func()) {
 	t.Helper()
 	tel := newScope(t)
 	a, err := agent.New(rdb, agent.Config{TracerProvider: tel.tracer, MeterProvider: tel.meter, Logger: tel.log})
 	must(t, "agent.New", err)
-	l := &pipeListener{conns: make(chan net.Conn, 1000), closed: make(chan struct{})}
 	served := make(chan error, 1)
+	l := s.Listen()
 	go func() { served <- a.Serve(l) }()
-	serve := func(c net.Conn) { l.conns <- c }
-	s.serve.Store(&serve)
 	stop = sync.OnceFunc(func() {
-		s.serve.Store(nil)
 		must(t, "closing the agent", a.Close(context.Background()))
 		must(t, "serving", <-served)
 	})
@@ -86,12 +46,12 @@ func (s *agentSocket) start(t *testing.T, rdb redis.UniversalClient) (a *agent.A
 func TestAgentRenewsTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-		a, _ := socket.start(t, srv.Client(t))
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+		a, _ := startAgent(t, socket, srv.Client(t))
 		const clients, each, intervals = 50, 20, 5
 		var leases []*lock.Lease
 		for i := range clients {
-			c := tel.open(t, srv.Client(t), socket.at())
+			c := tel.open(t, srv.Client(t), lock.WithAgent(socket.Path()))
 			for n := range each {
 				leases = append(leases, try(t, c.Mutex(fmt.Sprintf("job:%d-%d", i, n))))
 			}
@@ -183,12 +143,12 @@ func TestAgentFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-				c := tel.open(t, srv.Client(t), socket.at())
+				srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+				c := tel.open(t, srv.Client(t), lock.WithAgent(socket.Path()))
 				var open []net.Conn // which the client has to end, if it gives them up
 				if fault.serve != nil {
 					serve := func(c net.Conn) { open = append(open, c); fault.serve(c) }
-					socket.serve.Store(&serve)
+					socket.Serve(serve)
 				}
 				l := try(t, c.Mutex("job"))
 				for range 60 {
@@ -205,7 +165,7 @@ func TestAgentFails(t *testing.T) {
 				if n := tel.sum(t, telemetry.MetricRenewals); n != tel.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") || n < 27 || n > 31 {
 					t.Errorf("%v renewals in five minutes: %v", n, tel.series(t, telemetry.MetricRenewals))
 				}
-				_, stop := socket.start(t, srv.Client(t))
+				_, stop := startAgent(t, socket, srv.Client(t))
 				time.Sleep(3 * time.Minute)
 				if n := tel.sum(t, telemetry.MetricAgentRequests, "lockdog.outcome=ok"); n < 3 {
 					t.Errorf("%v requests to the agent that is back", n)
@@ -237,11 +197,11 @@ func TestAgentAndASlowRedis(t *testing.T) {
 				t.Run(fmt.Sprintf("%v, %d %%, gone %v", lease, percent, gone), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
+						srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
 						p := redistest.NewProxy(t, srv.Addr())
 						at := func(o *redis.Options) { o.Addr, o.ReadTimeout = p.Addr(), 10*time.Second }
-						_, stop := socket.start(t, srv.Client(t, at))
-						l := try(t, tel.open(t, srv.Client(t, at), socket.at(), lock.WithLease(lease)).Mutex("job"))
+						_, stop := startAgent(t, socket, srv.Client(t, at))
+						l := try(t, tel.open(t, srv.Client(t, at), lock.WithAgent(socket.Path()), lock.WithLease(lease)).Mutex("job"))
 						time.Sleep(3 * lease)
 						if asked := tel.sum(t, telemetry.MetricAgentRequests, "lockdog.outcome=ok") > 0; asked != (lease >= 3*time.Second) {
 							t.Errorf("the agent has renewed: %v", asked)
@@ -265,9 +225,9 @@ func TestAgentAndASlowRedis(t *testing.T) {
 func TestAgentAtAnotherServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, other, socket, tel := redistest.StartFake(t), redistest.StartFake(t), &agentSocket{}, newScope(t)
-		a, _ := socket.start(t, other.Client(t))
-		l := try(t, tel.open(t, srv.Client(t), socket.at()).Mutex("job"))
+		srv, other, socket, tel := redistest.StartFake(t), redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+		a, _ := startAgent(t, socket, other.Client(t))
+		l := try(t, tel.open(t, srv.Client(t), lock.WithAgent(socket.Path())).Mutex("job"))
 		copied := other.Client(t)
 		must(t, "HSET", copied.HSet(t.Context(), "job", srv.Client(t).HGetAll(t.Context(), "job").Val()).Err())
 		must(t, "PEXPIRE", copied.PExpire(t.Context(), "job", 30*time.Second).Err())
@@ -298,15 +258,15 @@ func TestAgentAtAnotherServer(t *testing.T) {
 func TestAgentForShortAndLongLeases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
 		p := redistest.NewProxy(t, srv.Addr())
 		at := func(o *redis.Options) { o.Addr = p.Addr() }
-		_, stop := socket.start(t, srv.Client(t, at))
+		_, stop := startAgent(t, socket, srv.Client(t, at))
 		for i := range 10 {
-			try(t, tel.open(t, srv.Client(t, at), socket.at()).Mutex(fmt.Sprint("job", i)))
+			try(t, tel.open(t, srv.Client(t, at), lock.WithAgent(socket.Path())).Mutex(fmt.Sprint("job", i)))
 			time.Sleep(97 * time.Millisecond)
 		}
-		peer, err := fakeredis.Dial(func(c net.Conn) bool { (*socket.serve.Load())(c); return true })
+		peer, err := unixsocket.Dial(t.Context(), socket.Path())
 		must(t, "Dial", err)
 		const secret = "s"
 		write(peer, "POST /v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+secret+"\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -336,15 +296,15 @@ func TestAgentForShortAndLongLeases(t *testing.T) {
 func TestAgentThatFailsNowAndThen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
 		serve := answering(func(id int) string { // by connection: there is a new one after each failure
 			if id > 1 {
 				return fmt.Sprintf(`{"id":%d,"error":"no"}`, id)
 			}
 			return fmt.Sprintf(`{"id":%d,"renewed":[0]}`, id) // it is true that Redis has the lock for long enough
 		})
-		socket.serve.Store(&serve)
-		l := try(t, tel.open(t, srv.Client(t), socket.at()).Mutex("job"))
+		socket.Serve(serve)
+		l := try(t, tel.open(t, srv.Client(t), lock.WithAgent(socket.Path())).Mutex("job"))
 		time.Sleep(20 * time.Minute)
 		must(t, "the lease", l.Err())
 		if n := tel.sum(t, telemetry.MetricAgentRequests, "lockdog.outcome=error"); n < 10 || n > 30 {
@@ -366,13 +326,13 @@ func TestAgentAndManyCohorts(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-				socket.start(t, srv.Client(t))
+				srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+				startAgent(t, socket, srv.Client(t))
 				if late > 0 {
 					serve := answering(func(id int) string { time.Sleep(late); return fmt.Sprintf(`{"id":%d,"renewed":[0]}`, id) })
-					socket.serve.Store(&serve)
+					socket.Serve(serve)
 				}
-				c := tel.open(t, srv.Client(t), socket.at(), lock.WithRenewalBatch(1))
+				c := tel.open(t, srv.Client(t), lock.WithAgent(socket.Path()), lock.WithRenewalBatch(1))
 				var leases []*lock.Lease
 				for i := range 600 {
 					leases = append(leases, try(t, c.Mutex(fmt.Sprint("job", i))))
@@ -400,9 +360,9 @@ func TestAgentAndManyCohorts(t *testing.T) {
 func TestAgentKeepsAConnectionWarm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-		socket.start(t, srv.Client(t))
-		l := try(t, tel.open(t, srv.Client(t), socket.at()).Mutex("job"))
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+		startAgent(t, socket, srv.Client(t))
+		l := try(t, tel.open(t, srv.Client(t), lock.WithAgent(socket.Path())).Mutex("job"))
 		time.Sleep(11*time.Minute + 5*time.Second)
 		n := tel.sent(t, telemetry.PurposeRenew)
 		if n < 5 || n > 8 {
@@ -426,10 +386,10 @@ func TestAgentKeepsAConnectionWarm(t *testing.T) {
 func TestAgentAndLongNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-		a, stop := socket.start(t, srv.Client(t))
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+		a, stop := startAgent(t, socket, srv.Client(t))
 		defer stop()
-		c := tel.open(t, srv.Client(t), socket.at())
+		c := tel.open(t, srv.Client(t), lock.WithAgent(socket.Path()))
 		for i := range 300 {
 			try(t, c.Mutex(strings.Repeat("<", 1000)+fmt.Sprint(i)))
 		}
@@ -446,8 +406,8 @@ func TestAgentAndLongNames(t *testing.T) {
 func TestAgentKnowsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv, socket, tel := redistest.StartFake(t), &agentSocket{}, newScope(t)
-		c := tel.open(t, srv.Client(t), socket.at(), lock.WithLease(2*time.Second)) // too short for renewals by the agent
+		srv, socket, tel := redistest.StartFake(t), redistest.NewSocket(t), newScope(t)
+		c := tel.open(t, srv.Client(t), lock.WithAgent(socket.Path()), lock.WithLease(2*time.Second)) // too short for renewals by the agent
 		var leases []*lock.Lease
 		hold := func(n int) {
 			for range n {
@@ -463,7 +423,7 @@ func TestAgentKnowsWhatIsHeld(t *testing.T) {
 		}
 		hold(1)
 		time.Sleep(time.Second)
-		a, stop := socket.start(t, srv.Client(t))
+		a, stop := startAgent(t, socket, srv.Client(t))
 		time.Sleep(2 * time.Minute) // the client rests
 		mustBe(a, 1)
 		hold(300)
@@ -481,7 +441,7 @@ func TestAgentKnowsWhatIsHeld(t *testing.T) {
 		if s := a.Status(); s.Held != 0 {
 			t.Errorf("the agent that is gone knows of %d locks", s.Held)
 		}
-		a, _ = socket.start(t, srv.Client(t))
+		a, _ = startAgent(t, socket, srv.Client(t))
 		time.Sleep(2 * time.Minute)
 		mustBe(a, 10)
 		del(t, srv, "job0")

@@ -99,7 +99,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if cfg.dialAgent != nil && be.Topology() != "" {
+	if cfg.hasAgent && be.Topology() != "" {
 		return nil, fmt.Errorf("%w: WithAgent: not for this Redis client: %w", ErrInvalid, agentlink.ErrLayout)
 	}
 	c := &Client{cfg: cfg, backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
@@ -161,7 +161,7 @@ func (c *clientConfig) check() error {
 		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'",
 			ErrInvalid, c.id, maxTextBytes)
 	}
-	if c.dialAgent != nil && (c.agent == "" || len(c.agent) > agentlink.MaxPath) {
+	if c.hasAgent && (c.agent == "" || len(c.agent) > agentlink.MaxPath) {
 		return fmt.Errorf("%w: WithAgent(%.128q): must be the path of a Unix socket, 1 to %d bytes",
 			ErrInvalid, c.agent, agentlink.MaxPath)
 	}
@@ -242,11 +242,11 @@ func (c *Client) subscriptionRefused(node string, err error) {
 
 // newAgentLink returns the link to the agent of this machine, nil without WithAgent. secret is that of the owners.
 func (c *Client) newAgentLink(secret string) *agentlink.Link {
-	if c.cfg.dialAgent == nil {
+	if !c.cfg.hasAgent {
 		return nil
 	}
 	return agentlink.New(agentlink.Config{
-		Dial: c.cfg.dialAgent, Secret: secret,
+		Path: c.cfg.agent, Secret: secret,
 		Changed: func(err error) {
 			c.report(func() {
 				logger := c.logger().With("agent", c.cfg.agent)

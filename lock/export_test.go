@@ -1,8 +1,6 @@
 package lock
 
 import (
-	"context"
-	"net"
 	"os"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -35,11 +33,6 @@ func init() {
 	add(script.Force.Script, script.RWForce.Script, script.Inspect.Script, script.RWInspect.Script)
 	add(script.Renew, script.Count, script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
 	add(script.WaitsWrite, script.WaitsEnlist, script.WaitsRead, script.WaitsNotify, script.Holders)
-}
-
-// WithAgentOver is WithAgent for an agent that is reached in another way than by a socket.
-func WithAgentOver(dial func(context.Context) (net.Conn, error)) Option {
-	return clientOption(func(c *clientConfig) { c.agent, c.dialAgent = "test", dial })
 }
 
 // Asleep reports whether n calls wait in the client's queues and are idle: their subscriptions are up, no queue is

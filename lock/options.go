@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"log/slog"
-	"net"
 	"time"
 	"unicode/utf8"
 
@@ -49,8 +48,8 @@ type clientConfig struct {
 	batch   int
 	renew   redis.UniversalClient
 
-	agent       string                                      // the path of its socket
-	dialAgent   func(ctx context.Context) (net.Conn, error) // nil: there is no agent
+	agent       string // the path of its socket
+	hasAgent    bool
 	lossNotices bool
 	graphAfter  time.Duration // 0: no wait graph
 	profileRate int

@@ -1,9 +1,7 @@
 package lock
 
 import (
-	"context"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,10 +72,7 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // whom you trust with that may have the right to write to the socket's directory.
 func WithAgent(path string) Option {
 	return clientOption(func(c *clientConfig) {
-		c.agent = path
-		c.dialAgent = func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
+		c.agent, c.hasAgent = path, true
 	})
 }
 

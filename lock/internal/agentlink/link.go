@@ -11,10 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockdog/lockdog/internal/unixsocket"
 )
 
 var (
@@ -56,7 +57,7 @@ type Link struct {
 
 // Config says how a Link connects, and whom it tells of failures. Its functions must not block.
 type Config struct {
-	Dial   func(ctx context.Context) (net.Conn, error)
+	Path   string // of the agent's socket
 	Secret string // of the client's owners: see script.DigitsOf
 	// Changed is called with the error of the first request that fails, and with nil when requests have succeeded again
 	// for a minute.
@@ -182,7 +183,7 @@ func (l *Link) use(ctx context.Context, fresh bool, f func(*conn) error) error {
 		l.conn.close(errStale)
 	}
 	if l.conn == nil || l.conn.isClosed() {
-		c, err := l.Dial(ctx)
+		c, err := unixsocket.Dial(ctx, l.Path)
 		if err == nil {
 			l.conn, err = start(ctx, c, l.Secret, l.holds.disconnected)
 		}

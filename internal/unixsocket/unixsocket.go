@@ -1,0 +1,13 @@
+// Package unixsocket connects to Unix sockets.
+package unixsocket
+
+import (
+	"context"
+	"net"
+)
+
+// Dial connects to the Unix socket at path. Package redistest replaces it for the paths of its own sockets, which stand
+// for real ones in a synctest bubble: the clock of a bubble stands still while a goroutine waits for the kernel.
+var Dial = func(ctx context.Context, path string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", path)
+}
