@@ -57,6 +57,10 @@ func startProxy(tb testing.TB, target string, rewrite func(io.Reader) io.Reader)
 // Addr returns the host:port for clients.
 func (p *Proxy) Addr() string { return p.addr }
 
+// Dial connects through the proxy. With it as their Dialer, clients have the target's address for the server, so that
+// they agree on it with clients that are behind other proxies.
+func (p *Proxy) Dial(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, p.addr) }
+
 // SetRule sets the rule for future chunks; nil passes all. Held chunks stay held, and dropped ones stay dropped.
 func (p *Proxy) SetRule(r Rule) {
 	p.ruleMu.Lock()

@@ -2,7 +2,8 @@
 // go-redis. They reach a miniredis through proxies, over pipes in this process, in a synctest bubble. A seed decides
 // which faults come and what the workers try. Six workers contend for two locks. They share three clients, each of
 // which stands for a process. Two faults strike, each as a rule when a worker has just got a lock, and a calm follows.
-// That takes about 15 seconds of fake time. The runs check:
+// That takes about 15 seconds of fake time. In a third of the runs the clients have an agent: faults then also strike
+// the agent, its network, and the pipes between it and the clients. The runs check:
 //
 //   - exclusion: no two leases of a lock are live at one time. Readers may share a lock, and a semaphore may have as
 //     many leases as permits;
@@ -11,6 +12,8 @@
 //     length of a lease, 2 s and the duration of the fault. After the last fault every worker gets a lock again;
 //   - calls: every call returns. If it doesn't get the lock, the error is one of those that a fault or another holder
 //     may cause.
+//
+// Faults of the agent excuse nothing: no lease is lost by them, and no lock waits.
 //
 // Exclusion and tokens aren't checked during a fault that makes Redis lose keys, nor for one lease after it. Unlike
 // package chaos, which runs processes on real servers, it can't show what failovers, clusters and stopped processes do.

@@ -2,37 +2,40 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-// A fault begins, and returns how it ends; nil: it is over at once.
+// A fault begins, and returns how it ends; nil: it is over at once. It has one of onWire, ofAgent and begin.
 type fault struct {
-	name  string
-	loses bool // locks, from under their holders
-	begin func(w *world, p *proc, rng *rand.Rand) (end func())
+	name    string
+	loses   bool // locks, from under their holders
+	onWire  func(wire *redistest.Proxy, rng *rand.Rand) (end func())
+	ofAgent func(a *node, rng *rand.Rand) (end func())
+	begin   func(w *world, p *proc, rng *rand.Rand) (end func())
 }
 
-// onWire is a fault of a process's network. What it held is delivered after all.
-func onWire(rule func(rng *rand.Rand) redistest.Rule) func(*world, *proc, *rand.Rand) func() {
-	return func(_ *world, p *proc, rng *rand.Rand) func() {
-		p.wire.SetRule(rule(rng))
+// ruled makes a network follow a rule. What it held is delivered after all.
+func ruled(rule func(rng *rand.Rand) redistest.Rule) func(*redistest.Proxy, *rand.Rand) func() {
+	return func(wire *redistest.Proxy, rng *rand.Rand) func() {
+		wire.SetRule(rule(rng))
 		return func() {
-			p.wire.SetRule(nil)
-			p.wire.Release()
+			wire.SetRule(nil)
+			wire.Release()
 		}
 	}
 }
 
 // late delays what goes in a direction. The fault is over when the last of that has arrived.
-func late(d redistest.Direction) func(*world, *proc, *rand.Rand) func() {
-	return func(_ *world, p *proc, rng *rand.Rand) func() {
+func late(d redistest.Direction) func(*redistest.Proxy, *rand.Rand) func() {
+	return func(wire *redistest.Proxy, rng *rand.Rand) func() {
 		by := time.Duration(1+rng.IntN(3000)) * time.Millisecond
-		p.wire.SetRule(redistest.When(d, redistest.Delay(by)))
+		wire.SetRule(redistest.When(d, redistest.Delay(by)))
 		return func() {
-			p.wire.SetRule(nil)
+			wire.SetRule(nil)
 			time.Sleep(by)
 		}
 	}
@@ -44,49 +47,49 @@ func all(d redistest.Direction, v redistest.Verdict, conditions ...func(redistes
 }
 
 // cutAfterwards resets the connections at a fault's end: what follows a dropped chunk would be dropped, too.
-func cutAfterwards(begin func(*world, *proc, *rand.Rand) func()) func(*world, *proc, *rand.Rand) func() {
-	return func(w *world, p *proc, rng *rand.Rand) func() {
-		end := begin(w, p, rng)
+func cutAfterwards(begin func(*redistest.Proxy, *rand.Rand) func()) func(*redistest.Proxy, *rand.Rand) func() {
+	return func(wire *redistest.Proxy, rng *rand.Rand) func() {
+		end := begin(wire, rng)
 		return func() {
 			end()
-			p.wire.CutAll()
+			wire.CutAll()
 		}
 	}
 }
 
 var faults = []fault{
-	{"requests are late", false, late(redistest.Up)},
-	{"replies and messages are late", false, late(redistest.Down)},
-	{"requests vanish", false, cutAfterwards(onWire(all(redistest.Up, redistest.Drop)))},
-	{"replies and messages vanish", false, cutAfterwards(onWire(all(redistest.Down, redistest.Drop)))},
-	{"requests are held, then delivered", false, onWire(all(redistest.Up, redistest.Hold))},
-	{"replies and messages are held, then delivered", false, onWire(all(redistest.Down, redistest.Hold))},
-	{"every third request is cut", false, onWire(third(redistest.Up))},
-	{"every third reply is cut", false, onWire(third(redistest.Down))},
-	{"messages are cut", false, onWire(all(redistest.Down, redistest.Cut, redistest.Contains("message")))},
-	{"all connections are reset", false, func(_ *world, p *proc, _ *rand.Rand) func() {
-		p.wire.CutAll()
+	{name: "requests are late", onWire: late(redistest.Up)},
+	{name: "replies and messages are late", onWire: late(redistest.Down)},
+	{name: "requests vanish", onWire: cutAfterwards(ruled(all(redistest.Up, redistest.Drop)))},
+	{name: "replies and messages vanish", onWire: cutAfterwards(ruled(all(redistest.Down, redistest.Drop)))},
+	{name: "requests are held, then delivered", onWire: ruled(all(redistest.Up, redistest.Hold))},
+	{name: "replies and messages are held, then delivered", onWire: ruled(all(redistest.Down, redistest.Hold))},
+	{name: "every third request is cut", onWire: ruled(third(redistest.Up))},
+	{name: "every third reply is cut", onWire: ruled(third(redistest.Down))},
+	{name: "messages are cut", onWire: ruled(all(redistest.Down, redistest.Cut, redistest.Contains("message")))},
+	{name: "all connections are reset", onWire: func(wire *redistest.Proxy, _ *rand.Rand) func() {
+		wire.CutAll()
 		return nil
 	}},
-	{"the client is closed and another opened", false, func(w *world, p *proc, _ *rand.Rand) func() {
+	{name: "the client is closed and another opened", begin: func(w *world, p *proc, _ *rand.Rand) func() {
 		old := p.client.Swap(w.open(p))
 		closeSoon(old)
 		return nil
 	}},
-	{"Redis hangs", false, func(w *world, _ *proc, _ *rand.Rand) func() {
+	{name: "Redis hangs", begin: func(w *world, _ *proc, _ *rand.Rand) func() {
 		w.redis.Pause(w.t)
 		return func() { w.redis.Resume(w.t) }
 	}},
-	{"Redis restarts", false, func(w *world, _ *proc, _ *rand.Rand) func() {
+	{name: "Redis restarts", begin: func(w *world, _ *proc, _ *rand.Rand) func() {
 		w.redis.Restart(w.t, redistest.KeepData)
 		return nil
 	}},
-	{"Redis restarts without its data", true, func(w *world, _ *proc, _ *rand.Rand) func() {
+	{name: "Redis restarts without its data", loses: true, begin: func(w *world, _ *proc, _ *rand.Rand) func() {
 		w.redis.Restart(w.t, redistest.LoseData)
 		w.ensurePermits()
 		return nil
 	}},
-	{"Redis refuses", false, func(w *world, _ *proc, rng *rand.Rand) func() {
+	{name: "Redis refuses", begin: func(w *world, _ *proc, rng *rand.Rand) func() {
 		text := []string{"LOADING Redis is loading the dataset in memory", "READONLY You can't write against a read only replica."}[rng.IntN(2)]
 		w.redis.SetRefusal(func(cmd string, _ ...string) string {
 			if cmd == "EVALSHA" || cmd == "EVAL" {
@@ -96,7 +99,7 @@ var faults = []fault{
 		})
 		return func() { w.redis.SetRefusal(nil) }
 	}},
-	{"the keys are deleted", true, func(w *world, _ *proc, _ *rand.Rand) func() {
+	{name: "the keys are deleted", loses: true, begin: func(w *world, _ *proc, _ *rand.Rand) func() {
 		rdb := w.redis.Client(w.t)
 		defer func() { _ = rdb.Close() }()
 		for _, l := range w.locks {
@@ -107,6 +110,30 @@ var faults = []fault{
 			}
 		}
 		return nil
+	}},
+	{name: "the agent ends, and another starts", ofAgent: func(a *node, _ *rand.Rand) func() {
+		a.socket.Refuse()
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		a.end(ended)
+		return a.start
+	}},
+	{name: "the agent is replaced", ofAgent: func(a *node, _ *rand.Rand) func() {
+		old := *a
+		a.start()
+		old.end(context.Background())
+		return nil
+	}},
+	{name: "the agent hangs", ofAgent: func(a *node, _ *rand.Rand) func() {
+		for _, p := range a.w.procs {
+			p.link.SetRule(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
+		}
+		return func() {
+			for _, p := range a.w.procs {
+				p.link.SetRule(nil)
+				p.link.Release()
+			}
+		}
 	}},
 }
 
@@ -134,22 +161,51 @@ func (w *world) ensurePermits() {
 func (w *world) inject(rng *rand.Rand) {
 	for range strikes {
 		time.Sleep(time.Duration(200+rng.IntN(2000)) * time.Millisecond)
-		f, p := faults[rng.IntN(len(faults))], w.procs[rng.IntN(len(w.procs))]
+		f := faults[rng.IntN(len(faults))]
+		for f.ofAgent != nil && w.agent == nil {
+			f = faults[rng.IntN(len(faults))]
+		}
+		p := w.procs[rng.IntN(len(w.procs))]
 		select {
 		case p = <-w.granted: // a lease is most at risk when it is new
 		case <-time.After(calm): // nobody gets any
 		}
 		time.Sleep(time.Duration(rng.IntN(3)*rng.IntN(50)) * time.Millisecond)
-		w.note("fault: %s (process %d)", f.name, p.id)
-		s := w.began(f)
-		over := f.begin(w, p, rng)
-		if over != nil {
-			time.Sleep(time.Duration(100+rng.IntN(3000)) * time.Millisecond)
-			over()
-		}
-		w.ended(s)
-		w.note("fault over")
+		w.strike(f, p, rng)
 	}
+}
+
+// strike has one fault come and go. One of the agent, or on the way to it, excuses nothing.
+func (w *world) strike(f fault, p *proc, rng *rand.Rand) {
+	var begin func() (end func())
+	where, excuses := fmt.Sprint("process ", p.id), true
+	switch {
+	case f.ofAgent != nil:
+		where, excuses = "agent", false
+		begin = func() func() { return f.ofAgent(w.agent, rng) }
+	case f.onWire != nil:
+		wire := p.wire
+		if w.agent != nil {
+			switch rng.IntN(3) {
+			case 0:
+				wire, where, excuses = p.link, fmt.Sprintf("process %d to agent", p.id), false
+			case 1:
+				wire, where, excuses = w.agent.wire, "agent to Redis", false
+			}
+		}
+		begin = func() func() { return f.onWire(wire, rng) }
+	default:
+		begin = func() func() { return f.begin(w, p, rng) }
+	}
+	w.note("fault: %s (%s)", f.name, where)
+	if excuses {
+		defer w.ended(w.began(f))
+	}
+	if over := begin(); over != nil {
+		time.Sleep(time.Duration(100+rng.IntN(3000)) * time.Millisecond)
+		over()
+	}
+	w.note("fault over")
 }
 
 func (w *world) began(f fault) *span {

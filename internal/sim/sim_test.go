@@ -25,6 +25,13 @@ func TestSimulation(t *testing.T) {
 	if first == 0 {
 		first = uint64(time.Now().UnixNano()) % 1_000_000 * 1000
 	}
+	if *runs >= 100 { // of which a third have an agent
+		t.Cleanup(func() {
+			if n := renewedByAgents.Load(); n < int64(*runs) {
+				t.Errorf("agents made %d renewals in %d runs", n, *runs)
+			}
+		})
+	}
 	for s := range uint64(*runs) {
 		t.Run(fmt.Sprint("seed ", first+s), func(t *testing.T) {
 			t.Parallel()

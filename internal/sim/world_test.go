@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ const (
 	workers = 2               // of each process
 	strikes = 2               // faults, one after the other
 	calm    = 8 * time.Second // that follows: mostly longer than the patience after a fault
-	term    = 2 * time.Second // a lease
+	term    = 2 * time.Second // a lease; agentTerm in a world with an agent
 	idle    = 100 * time.Millisecond
 	permits = 2
 )
@@ -33,6 +32,8 @@ const (
 type world struct {
 	t     *testing.T
 	redis *redistest.Fake
+	agent *node         // nil: there is none
+	term  time.Duration // a lease
 	start time.Time
 	locks []*watched
 
@@ -51,6 +52,7 @@ type world struct {
 type proc struct {
 	id     int
 	wire   *redistest.Proxy
+	link   *redistest.Proxy // to the agent; nil: there is none
 	client atomic.Pointer[lock.Client]
 }
 
@@ -65,7 +67,7 @@ var kinds = []string{"mutex", "fair", "rw", "multi", "semaphore"}
 
 func newWorld(t *testing.T, rng *rand.Rand) *world {
 	w := &world{
-		t: t, redis: redistest.StartFake(t), start: time.Now(),
+		t: t, redis: redistest.StartFake(t), term: term, start: time.Now(),
 		granted: make(chan *proc), calm: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, kind := range []string{"mutex", kinds[rng.IntN(len(kinds))]} {
@@ -73,8 +75,16 @@ func newWorld(t *testing.T, rng *rand.Rand) *world {
 			w: w, kind: kind, name: fmt.Sprint(kind, len(w.locks)), held: map[*lock.Lease]*holder{}, waiting: map[string]bool{},
 		})
 	}
+	if rng.IntN(3) == 0 {
+		w.term = agentTerm
+		w.agent = &node{w: w, wire: redistest.NewProxy(t, w.redis.Addr()), socket: redistest.NewSocket(t)}
+		w.agent.start()
+	}
 	for i := range procs {
 		p := &proc{id: i, wire: redistest.NewProxy(t, w.redis.Addr())}
+		if w.agent != nil {
+			p.link = redistest.NewProxy(t, w.agent.socket.Path())
+		}
 		p.client.Store(w.open(p))
 		w.procs = append(w.procs, p)
 	}
@@ -83,14 +93,22 @@ func newWorld(t *testing.T, rng *rand.Rand) *world {
 }
 
 func (w *world) open(p *proc) *lock.Client {
-	rdb := w.redis.Client(w.t, func(o *redis.Options) {
-		o.Addr, o.ReadTimeout, o.WriteTimeout = p.wire.Addr(), time.Second, time.Second
-	})
-	c, err := lock.New(rdb, lock.WithLease(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
+	opts := []lock.Option{lock.WithLease(w.term), lock.WithLogger(quiet)}
+	if p.link != nil {
+		opts = append(opts, lock.WithAgent(p.link.Addr()))
+	}
+	c, err := lock.New(w.dial(p.wire), opts...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return c
+}
+
+// dial returns a client of go-redis that reaches Redis over a network.
+func (w *world) dial(wire *redistest.Proxy) *redis.Client {
+	return w.redis.Client(w.t, func(o *redis.Options) {
+		o.Dialer, o.ReadTimeout, o.WriteTimeout = wire.Dial, time.Second, time.Second
+	})
 }
 
 // closeSoon closes a client without waiting for what it holds.
@@ -128,18 +146,18 @@ func (w *world) since(from time.Time) (faults []*span) {
 func (w *world) excused() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.since(time.Now().Add(-term)), func(s *span) bool { return s.loses })
+	return slices.ContainsFunc(w.since(time.Now().Add(-w.term)), func(s *span) bool { return s.loses })
 }
 
 // patience is for how long a lock may have waited that is idle since then.
 func (w *world) patience(since time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	faults := w.since(since.Add(-term))
+	faults := w.since(since.Add(-w.term))
 	if len(faults) == 0 {
 		return idle
 	}
-	patience := idle + term + 2*time.Second // the ReadTimeout, twice
+	patience := idle + w.term + 2*time.Second // the ReadTimeout, twice
 	for _, s := range faults {
 		end := s.to
 		if end.IsZero() {
@@ -172,6 +190,9 @@ func (w *world) run(rng *rand.Rand) {
 	watch.Wait()
 	for _, p := range w.procs {
 		closeSoon(p.client.Load())
+	}
+	if w.agent != nil {
+		w.agent.end(context.Background())
 	}
 }
 
@@ -348,6 +369,17 @@ func (k *worker) mayFail(l *watched, err error) {
 	k.w.violation("%s: %s failed with %v", l.name, k.id, err)
 }
 
+// mayEnd checks why a lease has ended before its release, if it has: only a fault of Redis or of a client's network to
+// Redis makes a lease be lost.
+func (k *worker) mayEnd(l *watched, lease *lock.Lease) {
+	k.w.mu.Lock()
+	blameless := len(k.w.since(time.Now().Add(-2*k.w.term))) == 0
+	k.w.mu.Unlock()
+	if err := lease.Err(); blameless && errors.Is(err, lock.ErrLost) {
+		k.w.violation("%s: %s has lost it, without a fault: %v", l.name, k.id, err)
+	}
+}
+
 // hold keeps a lease for a while, one that a fault is to strike mostly for long, and releases it.
 func (k *worker) hold(l *watched, lease *lock.Lease, struck bool) {
 	length := time.Duration(k.rng.IntN(30)) * 10 * time.Millisecond // sometimes none
@@ -360,12 +392,13 @@ func (k *worker) hold(l *watched, lease *lock.Lease, struck bool) {
 		case <-lease.Context().Done():
 		}
 	}
+	k.mayEnd(l, lease)
 	l.over(lease)
 	err := lease.Release(context.Background())
 	k.w.note("%s releases %s: %v", k.id, l.name, err)
 	if err != nil {
 		go func() { // what is left of it in Redis
-			time.Sleep(2 * term)
+			time.Sleep(2 * k.w.term)
 			l.gone(lease)
 		}()
 		return
