@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(clientEnv) != "" {
 		clientMain()
 	}
+	if os.Getenv(agentEnv) != "" {
+		agentMain()
+	}
 	redistest.Main(m)
 }
 
@@ -103,6 +106,9 @@ func TestChaos(t *testing.T) {
 	for _, found := range all.found { // again, at the end: whoever reads a long log begins there
 		fmt.Println("chaos: " + found)
 	}
+	if all.agents > 2 && all.byAgents == 0 {
+		t.Error("no agent has renewed anything")
+	}
 	fmt.Printf("chaos: %v in %v\n", &all, time.Since(began).Round(time.Second))
 }
 
@@ -148,6 +154,8 @@ type tally struct {
 	mu                                                sync.Mutex
 	runs, violated, grants, excused, stale, undecided int
 	deadlocks                                         int // waits that were in one
+	agents                                            int // runs with an agent
+	byAgents                                          float64
 	found                                             []string
 }
 
@@ -165,6 +173,10 @@ func (a *tally) add(r result) {
 	a.excused += r.excused
 	a.stale += r.stale
 	a.undecided += r.undecided
+	if r.schedule.Agent {
+		a.agents++
+		a.byAgents += renewedByAgents(r.history)
+	}
 	for _, summary := range r.history.Summaries {
 		a.deadlocks += int(summary.Counts[history.CountDeadlocks])
 	}
@@ -173,8 +185,8 @@ func (a *tally) add(r result) {
 func (a *tally) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return fmt.Sprintf("%d runs, %d violated; %d grants, %d of them beside another where Redis had lost one, %d stale writes refused, %d names undecided, %d waits in deadlocks",
-		a.runs, a.violated, a.grants, a.excused, a.stale, a.undecided, a.deadlocks)
+	return fmt.Sprintf("%d runs, %d violated; %d grants, %d of them beside another where Redis had lost one, %d stale writes refused, %d names undecided, %d waits in deadlocks, %v requests to agents in %d runs",
+		a.runs, a.violated, a.grants, a.excused, a.stale, a.undecided, a.deadlocks, a.byAgents, a.agents)
 }
 
 // playAndCheck plays a schedule and checks what came of it.
@@ -217,6 +229,7 @@ func check(h *history.History) (res result) {
 	res.violations = append(res.violations, found...)
 	res.violations = append(res.violations, history.Deadlines(h)...)
 	res.violations = append(res.violations, history.Endings(h)...)
+	res.violations = append(res.violations, history.Losses(h)...)
 	res.violations = append(res.violations, history.Telemetry(h)...)
 	res.violations = append(res.violations, history.Recovery(h)...)
 	found, undecided := history.Linearizable(h, linearLimit)

@@ -145,7 +145,11 @@ func (c *client) open(counts *counts) (err error) {
 	for _, o := range servers {
 		rdb := o.dial()
 		rdb.AddHook(askings{diary: c.diary, given: new(sync.Map)})
-		l, err := lock.New(rdb, append(counts.options(), lock.WithLease(c.Lease), lock.WithWaitGraph(waitGraphAfter))...)
+		opts := append(counts.options(), lock.WithLease(c.Lease), lock.WithWaitGraph(waitGraphAfter))
+		if c.Agent != "" {
+			opts = append(opts, lock.WithAgent(c.Agent))
+		}
+		l, err := lock.New(rdb, opts...)
 		if err != nil {
 			return err
 		}

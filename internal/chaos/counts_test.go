@@ -99,6 +99,7 @@ var labels = map[string]attribute.Key{
 	history.CountErrors:                   telemetry.KeyErrorType,
 	history.CountMembersLost:              "",
 	history.CountDeadlocks:                "",
+	history.CountAgentRequests:            telemetry.KeyOutcome,
 	telemetry.MetricRenewals.Name:         telemetry.KeyOutcome,
 	telemetry.MetricTakeovers.Name:        telemetry.KeyReason,
 	telemetry.MetricWakeups.Name:          telemetry.KeyWakeupSource,

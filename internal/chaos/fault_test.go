@@ -13,6 +13,7 @@ type fault struct {
 	name   string
 	shapes []string // nil: all
 	atOnce bool     // it takes no time
+	agent  bool     // it is the agent's; there must be one
 	alone  bool     // two of these don't go together: they are about whole servers, and one would get in the other's way
 	silent bool     // connections die without either end being told
 	kills  bool     // a client process
@@ -42,7 +43,7 @@ var calm = fault{name: "calm", put: func(*testing.T, *run, step) func(*testing.T
 func nothing(*testing.T) {}
 
 // faults are all of them.
-var faults = slices.Concat([]fault{calm}, networkFaults, processFaults, alone(slices.Concat(serverFaults, failoverFaults, staleFaults, clockFaults)))
+var faults = slices.Concat([]fault{calm}, networkFaults, processFaults, agentFaults, alone(slices.Concat(serverFaults, failoverFaults, staleFaults, clockFaults)))
 
 func alone(all []fault) []fault {
 	for i := range all {

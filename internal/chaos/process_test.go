@@ -27,6 +27,7 @@ type process struct {
 	lines   chan string // what it says
 	history string
 	output  string
+	full    bool // instead, what it logs finds no space on its device
 }
 
 func (p *process) name() string { return fmt.Sprintf("client process %d", p.number) }
@@ -36,26 +37,45 @@ func (r *run) outputOf(number int) string {
 	return filepath.Join(r.dir, fmt.Sprintf("client-%d.log", number))
 }
 
-// start starts a client process that reaches the servers through the proxies of the i-th client (gates). The end of the
-// test kills the process, if nothing else has ended it.
+// start starts a client process that reaches the servers through the proxies of the i-th client (gates).
 func (r *run) start(t *testing.T, i int) *process {
 	t.Helper()
 	r.lastProc++
 	p := &process{number: r.lastProc, lines: make(chan string, 8)}
 	p.history = filepath.Join(r.dir, fmt.Sprintf("client-%d.jsonl", p.number))
 	p.output = r.outputOf(p.number)
-	o := r.orders(p.number)
-	o.Via, o.History = make(map[string]string), p.history
-	for j, g := range r.gates[i] {
-		o.Via[r.rig.servers[j].Addr()] = g.Addr()
+	o := r.orders(p.number).via(r.rig, r.gates[i])
+	o.History = p.history
+	p.launch(t, clientEnv, o)
+	return p
+}
+
+// socket is the path of the agent's.
+func (r *run) socket() string { return filepath.Join(r.dir, "agent") }
+
+// via are the orders for a process that is behind proxies.
+func (o orders) via(rig *rig, gates []*gate) orders {
+	o.Via = make(map[string]string)
+	for j, g := range gates {
+		o.Via[rig.servers[j].Addr()] = g.Addr()
 	}
+	return o
+}
+
+// launch starts a process, and gives it its orders. The end of the test kills it, if nothing else has ended it.
+func (p *process) launch(t *testing.T, env string, o orders) {
+	t.Helper()
 	say, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), clientEnv+"=1")
-	out, err := os.Create(p.output)
+	cmd.Env = append(os.Environ(), env+"=1")
+	output := p.output
+	if p.full {
+		output = "/dev/full"
+	}
+	out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,17 +110,20 @@ func (r *run) start(t *testing.T, i int) *process {
 		_ = theirOut.Close()
 	})
 	p.say(t, string(say))
-	return p
 }
 
 // orders are those of a process that dials the servers themselves.
 func (r *run) orders(number int) orders {
 	u := r.rig.universal
-	return orders{
+	o := orders{
 		Proc: number, Seed: r.schedule.Seed, Addrs: u.Addrs, Master: u.MasterName, Cluster: u.IsClusterMode, Apart: r.rig.shape == quorum,
 		Timeout: r.schedule.Timeout, Lease: r.schedule.Lease, Targets: r.schedule.Targets, Workers: r.schedule.Workers,
 		Parties: r.schedule.parties(), Forces: r.schedule.Forces, Stale: r.schedule.Stale, Nests: r.schedule.Nests, Store: r.store.listener.Addr().String(),
 	}
+	if r.schedule.Agent {
+		o.Agent = r.socket()
+	}
+	return o
 }
 
 func (p *process) say(t *testing.T, line string) {

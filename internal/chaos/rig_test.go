@@ -59,7 +59,7 @@ type rig struct {
 	cluster   *redistest.Cluster
 	admins    map[*redistest.Server]*redis.Client
 	clock     *clock
-	gates     [][]*gate // by client, then by server; a port that was taken isn't given back, so that all runs have the same
+	gates     [][]*gate // by client, the last being the agent, then by server; a port that was taken isn't given back, so that all runs have the same
 	broken    bool      // a run is on, or was when it failed
 }
 
@@ -124,7 +124,7 @@ func startRig(t *testing.T, shape string) *rig {
 		r.whole(t)
 	}
 	r.clock.find(t, r)
-	for range clients {
+	for range clients + 1 { // also for the agent
 		var gates []*gate
 		for _, s := range r.servers {
 			gates = append(gates, newGate(t, s))

@@ -21,7 +21,8 @@ type run struct {
 	dir      string
 	store    *store
 	slots    map[string]int // of a Cluster; asked for while all servers answer
-	gates    [][]*gate      // by client, then by server
+	gates    [][]*gate      // by client, then by server; the agent's are the last
+	agent    *process       // nil: there is none
 	clients  []*process
 	lastProc int
 	log      []history.Event // what the parent did
@@ -44,7 +45,7 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		rig.clock.set(t, server, 0)
 	}
 	rig.reset(t)
-	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t), slots: make(map[string]int), gates: rig.gates[:s.Clients]}
+	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t), slots: make(map[string]int), gates: rig.gates}
 	for _, target := range s.Targets {
 		if rig.shape == cluster {
 			r.slots[target.Name] = rig.cluster.Slot(t, target.Name)
@@ -56,6 +57,9 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		}
 	}
 	r.giveNumbers(t)
+	if s.Agent {
+		r.startAgent(t, false)
+	}
 	for i := range s.Clients {
 		r.clients = append(r.clients, r.start(t, i))
 	}
@@ -131,6 +135,9 @@ func (r *run) finish(t *testing.T) {
 			t.Errorf("%s: %v", c.name(), err)
 		}
 	}
+	if r.agent != nil {
+		r.endAgent(t, r.agent)
+	}
 }
 
 // leftConns is how many connections a client that has closed has left. A proxy doesn't notice before it has delivered what it delays.
@@ -189,16 +196,21 @@ func (r *run) misbehave(t *testing.T) {
 			if e.Delay = r.skew - before; e.Delay < 0 {
 				e.Back = true
 			}
-			r.log = append(r.log, e)
+			if s.Client != theAgent { // else nothing is to be excused
+				r.log = append(r.log, e)
+			}
 		}}, action{s.At + s.For, func() {
 			heal(t)
+			r.say("%s is over", s.Fault)
+			if s.Client == theAgent {
+				return
+			}
 			off := history.Event{What: history.FaultOff, ID: id, Name: s.Fault}
 			if f.loses != nil && f.loses(r.rig.shape, s) && !f.loses(single, s) { // it loses only by a failover, for which nobody waits
 				r.losing = append(r.losing, off)
 			} else {
 				r.note(off)
 			}
-			r.say("%s is over", s.Fault)
 		}})
 	}
 	slices.SortStableFunc(actions, func(a, b action) int { return cmp.Compare(a.at, b.at) })

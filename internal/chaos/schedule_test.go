@@ -26,6 +26,8 @@ type schedule struct {
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
 	Stale   bool `json:",omitempty"` // one name is held for several leases, and the clients tell where their commands go
 
+	Agent bool `json:",omitempty"` // one renews for all clients
+
 	// Nests says that locks are also taken while another is held: "ordered", which can't deadlock, or "unordered", which does. "": they aren't.
 	Nests string `json:",omitempty"`
 }
@@ -35,7 +37,7 @@ type step struct {
 	Fault  string
 	At     time.Duration // after all clients are warm
 	For    time.Duration
-	Client int           // whose network, or process; everybody: all of them
+	Client int           // whose network, or process; everybody: all of them; or theAgent
 	Target int           // whose server
 	Size   int           // 0 to 99: how bad
 	Clock  time.Duration `json:",omitempty"`
@@ -48,12 +50,16 @@ const (
 
 func (s step) String() string {
 	text := fmt.Sprintf("%s at %v for %v, client %d, name %d, size %d", s.Fault, s.At, s.For, s.Client, s.Target, s.Size)
+	text = strings.Replace(text, fmt.Sprintf("client %d", theAgent), "the agent", 1)
 	return strings.Replace(text, "client -1", "all clients", 1)
 }
 
 func (s schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s on %s, lease %v, timeout %v, %d clients of %d workers", s.Seed, s.Family, s.Shape, s.Lease, s.Timeout, s.Clients, s.Workers)
+	if s.Agent {
+		b.WriteString(", with an agent")
+	}
 	if s.Nests != "" {
 		fmt.Fprintf(&b, ", nested %s", s.Nests)
 	}
@@ -66,6 +72,12 @@ func (s schedule) String() string {
 // wish bounds what a schedule is made up of, for a closer look. "" bounds nothing.
 type wish struct{ shape, family, fault string }
 
+// agent reports whether the runs need an agent.
+func (w wish) agent() bool {
+	f, _ := faultNamed(w.fault)
+	return f.agent
+}
+
 // newSchedule makes up the run of a seed.
 func newSchedule(seed uint64, w wish) schedule {
 	rng := rand.New(rand.NewPCG(seed, 0xC4A05))
@@ -76,7 +88,7 @@ func newSchedule(seed uint64, w wish) schedule {
 	}
 	var able []family
 	for _, f := range families {
-		if f.on(s.Shape) && (w.family == "" || f.name == w.family) {
+		if f.on(s.Shape) && (w.family == "" || f.name == w.family) && !(f.numbers && w.agent()) {
 			able = append(able, f)
 		}
 	}
@@ -101,6 +113,7 @@ func newSchedule(seed uint64, w wish) schedule {
 			return s
 		}
 	}
+	s.addAgent(f, w)
 	if f.nests {
 		s.Nests = nests[rand.New(rand.NewPCG(seed, 0xDEAD)).IntN(len(nests))] // of its own, so that a seed's faults stay what they were
 	}
@@ -145,7 +158,7 @@ func shapeOf(seed uint64, w wish) string {
 func newStep(rng *rand.Rand, s *schedule, of family, only string) step {
 	var able []fault
 	for _, f := range faults {
-		if f.on(s.Shape) && (only == "" || f.name == only) {
+		if f.on(s.Shape) && !f.agent && (only == "" || f.name == only) {
 			able = append(able, f)
 		}
 	}

@@ -29,6 +29,7 @@ type orders struct {
 	Stale   bool
 	Nests   string
 	Store   string
+	Agent   string // the socket of the agent; "": there is none
 	History string // the file
 }
 

@@ -63,7 +63,7 @@ type job struct {
 // Finally, the first worker of each process holds a lock that no other worker wants until its lease has been renewed.
 func (w *worker) run() {
 	defer func() { _ = w.store.conn.Close() }() // the store has all it was told
-	own := job{target: target{Name: "own:" + w.id}, kind: families[0].kinds[0], how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond}
+	own := w.own()
 	if w.family.numbers {
 		w.live()
 		w.insist(own)
@@ -71,9 +71,17 @@ func (w *worker) run() {
 		w.contend()
 	}
 	own.hold, own.careful = w.c.Lease, true
-	for w.id == fmt.Sprintf("%d.0", w.c.Proc) && !w.renewed {
+	for w.first() && !w.renewed {
 		w.insist(own)
 	}
+}
+
+// first reports whether this is the first worker of its process.
+func (w *worker) first() bool { return w.id == fmt.Sprintf("%d.0", w.c.Proc) }
+
+// own is a job that takes a lock that no other worker wants.
+func (w *worker) own() job {
+	return job{target: target{Name: "own:" + w.id}, kind: families[0].kinds[0], how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond}
 }
 
 // contend takes locks until it is time to settle, and then each name once more.
@@ -121,6 +129,11 @@ func (w *worker) kind() kind { return w.family.kinds[w.rng.IntN(len(w.family.kin
 
 // choose makes up the next job.
 func (w *worker) choose() job {
+	if w.c.Agent != "" && w.first() && w.rng.IntN(2) == 0 { // so that it has something to renew
+		j := w.own()
+		j.hold = time.Duration((0.5 + 1.2*w.rng.Float64()) * float64(j.lease))
+		return j
+	}
 	t := w.mine[w.rng.IntN(len(w.mine))]
 	j := job{target: t, kind: w.kind(), how: "lock", lease: w.c.Lease}
 	j.hold = time.Duration(1+w.rng.IntN(25)) * time.Millisecond

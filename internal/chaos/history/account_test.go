@@ -70,6 +70,37 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+func TestLosses(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(s *script)
+		found  []string
+	}{
+		"lost":            {func(*script) {}, []string{"o0 was lost (missing), although nothing was wrong"}},
+		"calm":            {func(s *script) { s.add(history.Event{What: history.FaultOn, Name: "calm"}) }, []string{"although"}},
+		"with a fault":    {func(s *script) { s.add(history.Event{What: history.FaultOn, Name: "latency"}) }, nil},
+		"forced":          {func(s *script) { s.add(history.Event{What: history.Forced, Name: "job"}) }, nil},
+		"never renewed":   {func(s *script) { s.events[0].Fixed = true }, nil},
+		"short":           {func(s *script) { s.events[0].Lease = 2 * time.Second }, nil},
+		"released":        {func(s *script) { s.events[5].Why = history.WhyReleased }, nil},
+		"without CPU":     {func(s *script) { s.add(lagging(800)) }, nil},
+		"with enough CPU": {func(s *script) { s.add(lagging(700)) }, []string{"although"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := new(script).lease("1.0", 0, 1, 10)
+			s.events[0].Lease, s.events[5].Why = 3*time.Second, "lost:missing"
+			tc.change(s)
+			mustFind(t, history.Losses(s.history(t)), tc.found...)
+		})
+	}
+}
+
+// lagging is what process 1 says that had no CPU for some ms.
+func lagging(milliseconds float64) history.Event {
+	return history.Event{At: 200 * ms, What: history.Stat, Proc: 1, Counts: map[string]float64{history.StatLagAll: milliseconds * 1e6}}
+}
+
 func TestTelemetry(t *testing.T) {
 	t.Parallel()
 	for words, change := range map[string]func(c map[string]float64){

@@ -1,6 +1,9 @@
 package history
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Deadlines checks that no Context says that it is live after its deadline.
 func Deadlines(h *History) (found []Violation) {
@@ -10,6 +13,29 @@ func Deadlines(h *History) (found []Violation) {
 				"%s: the Context of %s called itself live %v past the lease's deadline", o.Call.Name, o.Owner, e.At.Sub(
 					e.Until)))
 		}
+	}
+	return found
+}
+
+// steadyLease is the shortest lease that Losses checks: a busy machine may cost a shorter one.
+const steadyLease = 3 * time.Second
+
+// Losses checks that no lease is lost in a run without faults, unless a ForceUnlock was called, the lease is never
+// renewed, or its process had no CPU for a while. What is wrong with an agent alone is no fault.
+func Losses(h *History) (found []Violation) {
+	for _, e := range h.Events {
+		if e.What == FaultOn && e.Name != "calm" {
+			return nil
+		}
+	}
+	for _, o := range h.Ops {
+		how, why := cause(o.Dead)
+		lag := time.Duration(h.Stats[o.Call.Proc].Counts[StatLagAll])
+		if how != WhyLost || o.Call.Fixed || o.Call.Lease < steadyLease || len(h.Forces) > 0 || lag > o.Call.Lease/4 {
+			continue
+		}
+		found = append(found, violation("losses", o.Call.Name, o.Call.At, o.DeadAt,
+			"%s: %s was lost (%s), although nothing was wrong", o.Call.Name, o.Owner, why))
 	}
 	return found
 }

@@ -21,6 +21,7 @@ const (
 	CountLost          = "log lost"
 	CountMembersLost   = "lockdog.members.lost"
 	CountDeadlocks     = "lockdog.deadlocks"
+	CountAgentRequests = "lockdog.agent.requests" // {outcome}
 )
 
 // Labeled returns the key of one series.
