@@ -64,6 +64,13 @@ runs until it gets SIGTERM or SIGINT.`,
 		Short: "Show what the agent of this machine does",
 		Args:  args(0, 0, ""),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.agentStatus(cmd.Context(), socket) },
+	}, &cobra.Command{
+		Use:   "ls",
+		Short: "List the locks that programs of this machine hold through the agent",
+		Long: `List the locks that programs of this machine hold: by connections to the agent, and by clients WithAgent. Each user sees their own; root, and the
+user that the agent runs as, all.`,
+		Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.agentLocks(cmd.Context(), socket) },
 	})
 	return cmd
 }
@@ -103,8 +110,8 @@ func (a *app) agent(ctx context.Context, socket string, mode os.FileMode, policy
 	return errors.Join(err, ag.Close(within))
 }
 
-// agentStatus prints what the agent at a socket says of itself.
-func (a *app) agentStatus(ctx context.Context, socket string) error {
+// askAgent gets what the agent at a socket has at a path.
+func (a *app) askAgent(ctx context.Context, socket, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, a.conn.Timeout)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{
@@ -113,17 +120,65 @@ func (a *app) agentStatus(ctx context.Context, socket string) error {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	var s agent.Status
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lockdog/v1/status", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lockdog"+path, http.NoBody)
 	if err == nil {
 		var resp *http.Response
 		if resp, err = client.Do(req); err == nil { //nolint:gosec // the address is that of a socket, which the user names
 			defer func() { _ = resp.Body.Close() }()
-			err = json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 1<<16)).Decode(&s)
+			if err = json.NewDecoder(resp.Body).Decode(into); resp.StatusCode != http.StatusOK {
+				err = errors.New(resp.Status)
+			}
 		}
 	}
 	if err != nil {
 		return &exitError{code: exitUnavailable, err: fmt.Errorf("no answer of an agent at %s: %w", socket, err)}
+	}
+	return nil
+}
+
+// agentLock is a lock as the agent tells it.
+type agentLock struct {
+	Name     string    `json:"name"`
+	Kind     string    `json:"kind"`
+	Owner    string    `json:"owner"`
+	Token    int64     `json:"token,omitempty"`
+	PID      int       `json:"pid"`
+	UID      uint32    `json:"uid"`
+	Note     string    `json:"note,omitempty"`
+	Since    time.Time `json:"since,omitzero"`    // only of connections
+	Deadline time.Time `json:"deadline,omitzero"` // likewise
+}
+
+// agentLocks prints the locks that the agent at a socket knows.
+func (a *app) agentLocks(ctx context.Context, socket string) error {
+	var list struct{ Locks []agentLock }
+	if err := a.askAgent(ctx, socket, "/v1/locks", &list); err != nil {
+		return err
+	}
+	if len(list.Locks) == 0 {
+		_, _ = fmt.Fprintln(a.stderr, "no locks")
+		return nil
+	}
+	var values []any
+	var rows text.Rows
+	rows.Add("NAME", "KIND", "PID", "UID", "FOR", "LEASE LEFT", "NOTE")
+	for _, l := range list.Locks {
+		values = append(values, l)
+		left := "-" // its client knows
+		if !l.Deadline.IsZero() {
+			left = text.Span(time.Until(l.Deadline))
+		}
+		rows.Add(text.Safe(l.Name), l.Kind, strconv.Itoa(l.PID), strconv.Itoa(int(l.UID)),
+			text.Age(l.Since, time.Now()), left, text.Safe(l.Note))
+	}
+	return a.print(rows.String(), values...)
+}
+
+// agentStatus prints what the agent at a socket says of itself.
+func (a *app) agentStatus(ctx context.Context, socket string) error {
+	var s agent.Status
+	if err := a.askAgent(ctx, socket, "/v1/status", &s); err != nil {
+		return err
 	}
 	each := 0.0
 	if s.Calls > 0 {

@@ -143,6 +143,14 @@ func TestOtherLanguages(t *testing.T) {
 		t.Fatalf("beside the program: %v", err)
 	}
 
+	pid := fmt.Sprint(python.Process.Pid)
+	lockdog(t, server.Addr(), nil, "agent", "ls", "--socket", socket).want(t, 0, "report  mutex  "+pid, "")
+	lockdog(t, server.Addr(), nil, "agent", "ls", "--json", "--socket", socket).want(t, 0, `"pid":`+pid, "")
+	page := installed(t, "curl", "-sS", "--unix-socket", socket, "http://x/debug/locks")
+	if out, err := page.CombinedOutput(); err != nil || !strings.Contains(string(out), `"report"`) {
+		t.Errorf("the debug page: %s, %v", out, err)
+	}
+
 	name := "http://x/v1/locks/report"
 	curl := installed(t, "curl", "-sS", "--unix-socket", socket, "-X", "POST", name)
 	if os.Getuid() == 0 {
@@ -152,6 +160,13 @@ func TestOtherLanguages(t *testing.T) {
 	}
 	if out, err := curl.CombinedOutput(); err != nil || !strings.Contains(string(out), "the policy doesn't let user") {
 		t.Errorf("curl as another user: %s, %v", out, err)
+	}
+	if os.Getuid() == 0 {
+		page = installed(t, "curl", page.Args[1:]...)
+		page.SysProcAttr = curl.SysProcAttr
+		if out, err := page.CombinedOutput(); err != nil || !strings.Contains(string(out), "only for root") {
+			t.Errorf("the debug page for another user: %s, %v", out, err)
+		}
 	}
 
 	_ = python.Process.Kill()

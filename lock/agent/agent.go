@@ -46,6 +46,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/renewal"
+	"github.com/lockdog/lockdog/lock/lockdebug"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -147,6 +148,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Agent, error) {
 	routes.HandleFunc("POST /v1/locks/{name...}", a.holdLock)
 	routes.HandleFunc("GET /v1/locks", a.listLocks)
 	routes.HandleFunc("GET /v1/status", a.status)
+	routes.Handle("/debug/locks", onlyForOwner(lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{locks}})))
 	a.alive, a.stop = context.WithCancel(context.Background())
 	a.server = http.Server{
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

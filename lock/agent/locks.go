@@ -308,7 +308,21 @@ func (a *Agent) listLocks(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string][]heldLock{"locks": list})
 }
 
+// onlyForOwner serves root and the agent's own user.
+func onlyForOwner(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if v := visitorOf(r); !v.known || !v.isOwner() {
+			http.Error(w, "only for root, and for the user that the agent runs as", http.StatusForbidden)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
+}
+
+// isOwner reports whether a peer is root or the agent's own user.
+func (p *peer) isOwner() bool { return p.uid == 0 || p.uid == uint32(os.Getuid()) }
+
 // maySee reports whether a peer may see the locks of a user.
 func (p *peer) maySee(uid uint32) bool {
-	return p.known && (p.uid == uid || p.uid == 0 || p.uid == uint32(os.Getuid()))
+	return p.known && (p.uid == uid || p.isOwner())
 }
