@@ -13,8 +13,8 @@
 // locks. While it holds an exclusive lock, it writes to a store in the parent. In some runs it also takes locks away
 // with ForceUnlock. The store checks tokens. All processes read the same clock, the machine's monotonic clock.
 //
-// In a third of the runs with leases, on the shapes that allow it, the processes renew through an agent, which is another
-// process. It is stopped, killed, replaced and cut off. That excuses nothing: no lease may be lost by it.
+// In a third of the runs with leases, on the shapes that allow it, the processes renew through an agent, which is
+// another process. It is stopped, killed, replaced and cut off. That excuses nothing: no lease may be lost by it.
 //
 // Meanwhile the parent reads from Redis, without a proxy, who holds the locks: a lock that nobody holds or asks for
 // must not remain there, nor appear.

@@ -88,7 +88,7 @@ func newSchedule(seed uint64, w wish) schedule {
 	}
 	var able []family
 	for _, f := range families {
-		if f.on(s.Shape) && (w.family == "" || f.name == w.family) && !(f.numbers && w.agent()) {
+		if f.on(s.Shape) && (w.family == "" || f.name == w.family) && (!f.numbers || !w.agent()) {
 			able = append(able, f)
 		}
 	}
