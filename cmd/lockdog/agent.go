@@ -97,10 +97,9 @@ func (a *app) agent(ctx context.Context, socket string, mode os.FileMode, policy
 	}
 	served := make(chan error, 1)
 	go func() { served <- ag.Serve(l) }()
-	if err := a.print(fmt.Sprintf("renewing for clients at %s in %s\n", text.Safe(socket), text.Safe(server.Addr)),
-		map[string]string{"socket": socket, "redis": server.Addr}); err != nil {
-		return errors.Join(err, ag.Close(ctx))
-	}
+	// It serves also if its output can't be written, such as to a file on a full disk.
+	_ = a.print(fmt.Sprintf("renewing for clients at %s in %s\n", text.Safe(socket), text.Safe(server.Addr)),
+		map[string]string{"socket": socket, "redis": server.Addr})
 	select {
 	case err = <-served:
 	case <-ctx.Done():

@@ -83,6 +83,14 @@ func TestAgent(t *testing.T) {
 	_ = second.Process.Kill()
 	livesOn()
 	lockdog(t, server.Addr(), nil, "agent", "status", "--socket", socket).want(t, exitUnavailable, "", "no answer of an agent at "+socket)
+	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil { // other systems have none
+		defer func() { _ = full.Close() }()
+		third, _, _ := program(t.Context(), t, server.Addr(), nil, "agent", "--socket", socket)
+		third.Stdout, third.Stderr = full, full
+		begin(t, third)
+		until(t, "an agent that can't write", func() bool { return status().PID == third.Process.Pid })
+		livesOn()
+	}
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
