@@ -30,9 +30,9 @@ type Options struct {
 	TraceURL string
 
 	// RedactName, if not nil, returns the text to show instead of a lock's name: for "invoice:<customer>", for example,
-	// "invoice:" and a hash of the customer. It applies to the page and to the JSON, including the text of errors. It is
-	// called with each name of a Multi, and must always return the same text for the same name. Filters and sorting use
-	// the redacted text. It may be called concurrently.
+	// "invoice:" and a hash of the customer. It applies to the page and to the JSON. It is called with each name of a
+	// Multi, and must always return the same text for the same name. Filters and sorting use the redacted text. It may
+	// be called concurrently. Of errors, only the kind is shown then, such as "lost: missing" or "error: network".
 	//
 	// Groups aren't redacted: metrics have them too.
 	RedactName func(name string) string
