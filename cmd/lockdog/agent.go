@@ -167,7 +167,7 @@ func (a *app) agentLocks(ctx context.Context, socket string) error {
 		if !l.Deadline.IsZero() {
 			left = text.Span(time.Until(l.Deadline))
 		}
-		rows.Add(text.Safe(l.Name), l.Kind, strconv.Itoa(l.PID), strconv.Itoa(int(l.UID)),
+		rows.Add(text.Safe(l.Name), text.Safe(l.Kind), strconv.Itoa(l.PID), strconv.Itoa(int(l.UID)),
 			text.Age(l.Since, time.Now()), left, text.Safe(l.Note))
 	}
 	return a.print(rows.String(), values...)

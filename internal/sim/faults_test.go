@@ -202,7 +202,11 @@ func (w *world) strike(f fault, p *proc, rng *rand.Rand) {
 		defer w.ended(w.began(f))
 	}
 	if over := begin(); over != nil {
-		time.Sleep(time.Duration(100+rng.IntN(3000)) * time.Millisecond)
+		length := time.Duration(100+rng.IntN(3000)) * time.Millisecond
+		if !excuses {
+			length += w.term // a shorter one couldn't cost a lease
+		}
+		time.Sleep(length)
 		over()
 	}
 	w.note("fault over")
