@@ -27,7 +27,7 @@ export LOCKDOG_FULL := $(FULL)
 # A larger GOGC spares a seventh of the CPU that compilers and tests take.
 .PHONY: test
 test: export GOGC ?= 200
-test: setup ## all tests but the peers', with the race detector
+test: setup ## all tests but the comparison with peers, with the race detector
 	@echo "== test"
 	mkdir -p bin
 	(cd loadtest && exec go test $(TESTFLAGS) . ./internal/...) & \
@@ -37,7 +37,7 @@ test: setup ## all tests but the peers', with the race detector
 
 # Each part by itself, so that one that fails hides no other. Takes hours.
 .PHONY: nightly
-nightly: ## what is too long for .ci/run: the long forms of the tests, coverage, fuzzing, the soak, 300 runs of chaos, the peers' tests, all servers
+nightly: ## what is too long for .ci/run: the long forms of the tests, coverage, fuzzing, the soak, 300 runs of chaos, the comparison with peers, all servers
 	$(MAKE) --keep-going nightly-test nightly-fuzz nightly-soak nightly-sim nightly-chaos nightly-peers nightly-servers
 
 .PHONY: nightly-test nightly-fuzz nightly-soak nightly-sim nightly-chaos nightly-peers nightly-servers
@@ -116,20 +116,27 @@ mixin-check: setup bin/golangci-lint ## fail when what is committed is not what 
 	@echo "== mixin-check"
 	cd internal/tools && export GOWORK=off && ../../bin/golangci-lint run && go test -race -vet=off -count=1 -timeout=$(TIMEOUT) ./...
 
-# Takes less than a minute.
+# Each benchmark once, after a warm-up, which takes about a minute. The race detector lets a process sleep at its end.
 .PHONY: peers-check
-peers-check: setup ## tests of the comparison with other lock libraries; lint has it compiled
+peers-check: setup ## a short run of the comparison with other lock libraries, with the race detector
 	@echo "== peers-check"
-	cd loadtest && go test -race -count=1 -timeout=$(TIMEOUT) ./peers/...
+	GORACE=atexit_sleep_ms=0 go test -race -vet=off -bench=. -skip=/callers=2048 -benchtime=1x -timeout=$(TIMEOUT) ./loadtest/peers
 
-# 5 rounds of 2 s each take about half an hour. The tests come first: nothing may run beside what is measured.
+# 5 rounds of 2 s each take about half an hour. Nothing may run beside what is measured. The rounds are interleaved. What takes one
+# caller is measured once more with everything on one CPU: there the names of benchmarks don't end in a number of CPUs.
 PEERS_ROUNDS  ?= 5
 PEERS_SECONDS ?= 2
+PEERS := go test -run='^$$' -benchtime=$(PEERS_SECONDS)s -timeout=$(TIMEOUT) ./loadtest/peers
+BENCHSTAT := bin/benchstat -confidence=0.9
 .PHONY: peers
-peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
+peers: setup bin/benchstat ## compare with other lock libraries, PEERS_ROUNDS times PEERS_SECONDS; benchstat prints the medians
 	@echo "== peers"
-	go build -C loadtest -buildvcs=auto -o $(CURDIR)/bin/peers ./peers
-	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
+	for round in $$(seq $(PEERS_ROUNDS)); do \
+		$(PEERS) -bench=.; \
+		taskset -c 0 $(PEERS) -bench='Distinct/callers=1/rtt=0s|Held'; \
+	done | tee bin/peers.txt
+	$(BENCHSTAT) -col='/peer@(lockdog floor floor-gate raw-evalsha redislock redsync rueidislock)' bin/peers.txt
+	$(BENCHSTAT) -col='/peer@(lockdog lockdog-sdk lockdog-sdk+pool lockdog-loss lockdog+pool floor+pool redislock+pool redsync+pool)' bin/peers.txt
 
 # SIM_SEED=s is the first seed. A thousand runs take less than two minutes on two cores. A larger GOGC spares CPU.
 SIM_RUNS ?= 1000
@@ -218,7 +225,8 @@ tidy: ## bring each go.mod and go.sum up to date
 # build a matter of seconds.
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/jsonnet: TOOL := github.com/google/go-jsonnet/cmd/jsonnet
-bin/golangci-lint bin/jsonnet: internal/tools/go.mod internal/tools/go.sum
+bin/benchstat: TOOL := golang.org/x/perf/cmd/benchstat
+bin/golangci-lint bin/jsonnet bin/benchstat: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
 	GOWORK=off CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
 

@@ -1,4 +1,4 @@
-package peer
+package peers
 
 import (
 	"context"
@@ -16,31 +16,24 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// dog is lockdog.
-type dog struct {
-	rdb   redis.UniversalClient
-	locks *lock.Client
-	stop  func(context.Context) error // of the telemetry
-}
-
 const (
-	// closeTimeout bounds Close, except for the closing of the Redis client.
+	// closeTimeout bounds the closing of lockdog and its telemetry.
 	closeTimeout = 10 * time.Second
 	// collectEvery is shorter than a scrape interval, so that even a short measurement has collections.
 	collectEvery = time.Second
 )
 
-// openLockdog opens lockdog as one of its three peers.
-func openLockdog(name string, cfg Config) (Locks, error) {
-	d := &dog{rdb: connect(cfg), stop: func(context.Context) error { return nil }}
+// newLockdog opens lockdog as one of its three peers.
+func newLockdog(rdb redis.UniversalClient, lease time.Duration, name string) (*library, error) {
 	opts := []lock.Option{
-		lock.WithLease(cfg.Lease),
+		lock.WithLease(lease),
 		lock.WithTracerProvider(tracenoop.NewTracerProvider()), lock.WithMeterProvider(metricnoop.NewMeterProvider()),
 	}
+	stop := func(context.Context) error { return nil }
 	switch name {
-	case LockdogLoss:
+	case lockdogLoss:
 		opts = append(opts, lock.WithLossNotifications())
-	case LockdogSDK:
+	case lockdogSDK:
 		// The telemetry of a service: metrics that are collected, and traces that are all sampled and batched. The
 		// exporters do nothing: what real ones do in the background isn't a cost of lockdog.
 		tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()),
@@ -48,43 +41,27 @@ func openLockdog(name string, cfg Config) (Locks, error) {
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(
 			sdkmetric.NewPeriodicReader(noMetrics{}, sdkmetric.WithInterval(collectEvery))))
 		opts = append(opts, lock.WithTracerProvider(tracers), lock.WithMeterProvider(meters))
-		d.stop = func(ctx context.Context) error { return errors.Join(tracers.Shutdown(ctx), meters.Shutdown(ctx)) }
+		stop = func(ctx context.Context) error { return errors.Join(tracers.Shutdown(ctx), meters.Shutdown(ctx)) }
 	}
-	var err error
-	if d.locks, err = lock.New(d.rdb, opts...); err != nil {
-		return nil, errors.Join(err, d.rdb.Close())
-	}
-	return d, nil
-}
-
-func (d *dog) Lock(ctx context.Context, name string, wait bool) (Held, error) {
-	m := d.locks.Mutex(name)
-	var l *lock.Lease
-	var err error
-	if wait {
-		l, err = m.Lock(ctx)
-	} else {
-		l, err = m.TryLock(ctx)
-	}
+	locks, err := lock.New(rdb, opts...)
 	if err != nil {
-		return nil, refused(err, !wait && errors.Is(err, lock.ErrHeld))
+		return nil, errors.Join(err, rdb.Close())
 	}
-	return l, nil
-}
-
-func (d *dog) Lost(h Held) <-chan struct{} { return h.(*lock.Lease).Context().Done() }
-
-func (d *dog) Key(name string) string { return name }
-
-func (d *dog) Force(ctx context.Context, name string) error {
-	_, err := d.locks.Mutex(name).ForceUnlock(ctx)
-	return err
-}
-
-func (d *dog) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return errors.Join(d.locks.Close(ctx), d.rdb.Close(), d.stop(ctx))
+	return &library{
+		lock:  func(ctx context.Context, name string) (held, error) { return either(locks.Mutex(name).Lock(ctx)) },
+		try:   func(ctx context.Context, name string) (held, error) { return either(locks.Mutex(name).TryLock(ctx)) },
+		taken: lock.ErrHeld,
+		close: func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+			defer cancel()
+			return errors.Join(locks.Close(ctx), rdb.Close(), stop(ctx))
+		},
+		lost: func(h held) <-chan struct{} { return h.(*lock.Lease).Context().Done() },
+		force: func(ctx context.Context, name string) error {
+			_, err := locks.Mutex(name).ForceUnlock(ctx)
+			return err
+		},
+	}, nil
 }
 
 // noMetrics is a metric exporter that does nothing.
