@@ -33,7 +33,7 @@ func (rep *report) verdicts() (verdicts []string) {
 			continue
 		}
 		atMost := func(t figures.Target) {
-			t.What, t.AtMost = fmt.Sprintf("%d locks: %s", r.locks, t.What), true
+			t.What = fmt.Sprintf("%d locks: %s", r.locks, t.What)
 			if other := rep.find(t.Base, r.locks); other != nil {
 				verdicts = append(verdicts, t.Verdict(r.rounds, other.rounds))
 			} else if t.Base == "" {

@@ -1,4 +1,4 @@
-// Package cli has what the load test's programs share as commands: signals, flags, exit codes.
+// Package cli has what makes the load test a command: signals, flags, exit codes.
 package cli
 
 import (

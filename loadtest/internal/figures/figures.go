@@ -14,33 +14,6 @@ import (
 // Key names a figure.
 type Key string
 
-// The figures of the comparison of libraries. An operation is a lock and its release, or a TryLock. A handoff is a
-// grant to another goroutine than the previous grant; if several processes share the lock, to another process.
-const (
-	P50        Key = "p50_us"         // duration of an operation; of the wait if all want one lock
-	P99        Key = "p99_us"         //
-	Longest    Key = "longest_ms"     //
-	Rate       Key = "ops_per_s"      //
-	Handoffs   Key = "handoffs_per_s" //
-	HandoffP50 Key = "handoff_p50_us" // from the release to the grant, if the next holder was waiting
-	Commands   Key = "commands"       // received by Redis over the network, per operation or handoff
-	InLua      Key = "commands_lua"   // called by scripts
-	Goroutines Key = "goroutines"     // most operations of a goroutine / least
-	Processes  Key = "processes"      // most operations of a process / least
-	Allocs     Key = "allocs"         // per operation, of the whole process
-	Bytes      Key = "alloc_bytes"    //
-	ClientCPU  Key = "client_cpu_us"  // per operation, of all processes
-	RedisCPU   Key = "redis_cpu_us"   // per operation
-	Overlaps   Key = "overlaps"       // more than 0: a lock was granted while another held it
-	ToldDel    Key = "told_del_ms"    // longest time until a holder was notified of the loss of its lock
-	ToldFlush  Key = "told_flush_ms"
-	ToldForce  Key = "told_force_ms"
-	ToldNever  Key = "told_never" // how often it wasn't notified
-	Stuck      Key = "stuck"      // waiters that didn't get the lock within two seconds after the window
-	Unserved   Key = "unserved"   // callers without an operation in the window, or stuck after it
-	RoundTrip  Key = "rtt_us"     // of a PING over the clients' way to Redis, without other traffic
-)
-
 // The figures of the load test. Its usage explains them.
 const (
 	Predicted         Key = "predicted_calls_per_s"
@@ -74,7 +47,7 @@ type Rounds []Figures
 
 // worst has the figures for which the maximum of all rounds counts. For ForegroundLow it is the minimum, for all others
 // the median.
-var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck, Unserved, Peak, Late, Lost, ForegroundHigh}
+var worst = []Key{Peak, Late, Lost, ForegroundHigh}
 
 // values returns the values of a figure in all rounds.
 func (r Rounds) values(k Key) []float64 {
@@ -108,25 +81,11 @@ func (r Rounds) Text(k Key) string {
 	if !ok {
 		return "–"
 	}
-	return Number(x)
+	return number(x)
 }
 
-// Span returns the minimum and the maximum of all rounds, false if there are fewer than two.
-func (r Rounds) Span(k Key) (low, high float64, ok bool) {
-	v := r.values(k)
-	if len(v) < 2 {
-		return 0, 0, false
-	}
-	return slices.Min(v), slices.Max(v), true
-}
-
-// Ratio returns the maximum divided by the minimum.
-func Ratio(counts []int64) float64 {
-	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // a minimum of 0 counts as 0.5
-}
-
-// Number formats a figure with three digits, or without a fraction from 100 on.
-func Number(x float64) string {
+// number formats a figure with three digits, or without a fraction from 100 on.
+func number(x float64) string {
 	switch a := math.Abs(x); {
 	case a >= 99.95:
 		return fmt.Sprintf("%.0f", x)

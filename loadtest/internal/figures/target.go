@@ -7,25 +7,19 @@ import (
 	"slices"
 )
 
-// Target is a limit for a figure, a minimum or a maximum: a number, or a multiple of another figure in the same work.
+// Target is a maximum of a figure: a number, or a multiple of another figure.
 type Target struct {
 	What    string
-	Work    string
-	Peer    string
 	Key     Key
-	AtMost  bool // a maximum; otherwise a minimum
 	Limit   float64
-	Base    string // the peer of whose figure Limit is a multiple; "": Limit is a number
+	Base    string // the mode of whose figure Limit is a multiple; "": Limit is a number
 	BaseKey Key    // that figure; "": Key
 	Unit    string // of the figure
 }
 
 // Verdict compares a target with the measurements. The text begins with "met", "MISSED" or, if it wasn't measured, "?".
 func (t Target) Verdict(rounds, base Rounds) string {
-	want, unit, of := "at least ", "", ""
-	if t.AtMost {
-		want = "at most "
-	}
+	unit, of := "", ""
 	if t.Unit != "" {
 		unit = " " + t.Unit
 	}
@@ -35,11 +29,11 @@ func (t Target) Verdict(rounds, base Rounds) string {
 			of += "'s " + string(t.BaseKey)
 		}
 	}
-	want += Number(t.Limit) + cmp.Or(of, unit)
+	want := "at most " + number(t.Limit) + cmp.Or(of, unit)
 	value, ok := rounds.Get(t.Key)
 	// compared is the value that is compared with Limit, for all rounds together. each has the same value for each
 	// round.
-	compared, each, got := value, rounds.values(t.Key), Number(value)+unit
+	compared, each, got := value, rounds.values(t.Key), number(value)+unit
 	if t.Base != "" {
 		key := cmp.Or(t.BaseKey, t.Key)
 		baseValue, known := base.Get(key)
@@ -51,13 +45,13 @@ func (t Target) Verdict(rounds, base Rounds) string {
 				each = append(each, x/y)
 			}
 		}
-		got = fmt.Sprintf("%s%s (%s / %s %s)", Number(compared), of, Number(value), Number(baseValue), t.Unit)
+		got = fmt.Sprintf("%s%s (%s / %s %s)", number(compared), of, number(value), number(baseValue), t.Unit)
 	}
 	if !ok || len(each) == 0 {
 		return fmt.Sprintf("%-7s %s: not measured; wanted %s", "?", t.What, want)
 	}
 	word, by := "met", "just"
-	if t.AtMost && compared > t.Limit || !t.AtMost && compared < t.Limit {
+	if compared > t.Limit {
 		word = "MISSED"
 	}
 	if t.Limit == 0 {
@@ -66,5 +60,5 @@ func (t Target) Verdict(rounds, base Rounds) string {
 		by = fmt.Sprintf("by %.0f %%", percent)
 	}
 	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, t.What, got,
-		Number(slices.Min(each)), Number(slices.Max(each)), want)
+		number(slices.Min(each)), number(slices.Max(each)), want)
 }

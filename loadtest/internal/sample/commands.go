@@ -8,13 +8,12 @@ import "strings"
 type Commands struct {
 	Scripts  int64 // EVALSHA and EVAL: acquires, renewals and releases
 	Received int64 // over the network: scripts, GETs, SETs, subscriptions and their pings, what starts a connection
-	InLua    int64 // called by scripts
 }
 
 // Sort counts what the server executed, without the sampler's INFO. plain is the number of GETs and SETs that came over
 // the network.
 func Sort(executed map[string]Stat, plain int64) Commands {
-	c := Commands{Received: plain, InLua: -plain}
+	c := Commands{Received: plain}
 	for name, s := range executed {
 		family, _, _ := strings.Cut(name, "|")
 		switch family {
@@ -24,9 +23,6 @@ func Sort(executed map[string]Stat, plain int64) Commands {
 		case "subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "ping",
 			"hello", "auth", "select", "client", "cluster", "command", "config", "script", "readonly", "asking", "quit":
 			c.Received += s.Calls
-		case "info":
-		default:
-			c.InLua += s.Calls
 		}
 	}
 	return c
