@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,5 +57,34 @@ func TestRenewalClientWhileConnecting(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRenewalsWhereConnectingTakesLong: while the round trips of a new connection take more than half of a renewal's time, renewals use the program's
+// open connections. HELLO, CLIENT SETINFO and the script take one each.
+func TestRenewalsWhereConnectingTakesLong(t *testing.T) {
+	t.Parallel()
+	for _, roundTrip := range []time.Duration{800 * time.Millisecond, 1200 * time.Millisecond} { // 2.5 and 1.7 of them are half of the time
+		t.Run(roundTrip.String(), func(t *testing.T) {
+			t.Parallel()
+			p := redistest.NewProxy(t, redistest.Start(t).Addr())
+			rdb := redis.NewClient(&redis.Options{Addr: p.Addr()})
+			defer func() { _ = rdb.Close() }()
+			b, err := backend.NewRedis(rdb, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = b.Close() }()
+			if err := rdb.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p.SetRule(redistest.When(redistest.Down, redistest.Delay(roundTrip)))
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			call := backend.Call{Script: backend.NewScript("none", "return 1"), Keys: []string{"k"}, Renew: true, SendSource: true, Node: p.Addr()}
+			if _, err := b.Eval(ctx, call); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

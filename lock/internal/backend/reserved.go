@@ -82,10 +82,10 @@ func (r *reserved) close() error {
 }
 
 // renewing calls run with a client for renewals: the one that NewRedis got, otherwise our own one for the call's Node.
-// If our own can't open a connection (maxclients, a firewall, changed credentials), renewing calls run again with the
-// program's client, whose connections may still be open. That is safe, as a renewal may be repeated. It doesn't do so
-// if the server is silent, if ctx has ended, or if the node of the keys isn't known any more. If the call has no Node,
-// only the program's client is used.
+// If our own can't open a connection in time (maxclients, a firewall, changed credentials, a distance), renewing calls
+// run again with the program's client, whose connections may still be open. That is safe, as a renewal may be repeated.
+// It doesn't do so if the server is silent over an open connection, if ctx has ended, or if the node of the keys isn't
+// known any more. If the call has no Node, only the program's client is used.
 //
 // With our own client, renewing returns redisfail.ErrElsewhere if Node isn't the node of the keys any more, or was
 // replaced during the call. With the client that NewRedis got, it returns ErrServersUnknown, and doesn't call run, if
@@ -132,8 +132,8 @@ func (b *Redis) renewing(
 		return err
 	}
 
-	// Behind a firewall that drops packets, opening a connection may take all of the time. So the first try gets half
-	// of it if there is no connection yet.
+	// Opening a connection takes several round trips and, behind a firewall that drops packets, all of the time. So the
+	// first try gets half of it if there is no connection yet.
 	had, opened := own.PoolStats().TotalConns > 0, own.opened.Load()
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok && !had {
@@ -141,14 +141,15 @@ func (b *Redis) renewing(
 	}
 	err = f(first, own.Client)
 	cancel()
+	usable := had || own.opened.Load() > opened && !timedOut(err) // it had a connection, in time
 	switch {
 	case err == nil:
 		return nil
 	case b.during(call.Node).Err() != nil: // the client was closed because the primary was replaced
 		return redisfail.ErrElsewhere
-	case ctx.Err() != nil || silent(err) || unnamed:
+	case ctx.Err() != nil || unnamed || had && silent(err):
 		return err
-	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // it had a usable connection
+	case usable && !redisfail.IsUnauthenticated(err):
 		return err
 	}
 	return f(ctx, theirs)
@@ -179,9 +180,12 @@ func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, ke
 
 // silent reports whether a server didn't answer over an open connection. Another connection wouldn't help.
 func silent(err error) bool {
+	return timedOut(err) && !redisfail.IsUnreached(err) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+func timedOut(err error) bool {
 	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout() &&
-		!redisfail.IsUnreached(err) && !errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // ownOptions returns the options of rdb for a client of our own. go-redis changes what the options point to while rdb
