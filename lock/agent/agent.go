@@ -230,8 +230,8 @@ func (a *Agent) Close(ctx context.Context) error {
 		close(a.gaveUp) // what is still held isn't released, because its holders may not have stopped
 		a.locked.Wait()
 		a.watching.Wait()
-		a.calls.Close()
 		a.cleaner.Close(ctx)
+		a.calls.Close()
 		a.closeErr = errors.Join(a.closeErr, a.backend.Close())
 		a.rec.Close()
 	})

@@ -18,6 +18,9 @@ import (
 // process closes its files first. If it lives on, its client opens another session, or has none of the locks any more.
 const deathTime = time.Second
 
+// freeing is how many locks of a user are freed at a time at each node. The others wait for a round trip.
+const freeing = 256
+
 // holds are the locks of one client. They are freed when its process dies.
 type holds struct {
 	agent *Agent
@@ -72,7 +75,8 @@ func (h *holds) died() {
 func (h *holds) free() {
 	for _, hold := range h.held {
 		h.agent.cleaner.Add(&cleanup.Task{
-			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id), // no user waits for another's
+			// A queue frees one at a time. No user waits for another's locks, nor behind all of another process.
+			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id, " ", h.user.freed.Add(1)%freeing),
 			Due:  time.Now(), Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
 			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
 			Ended:  func() { h.user.give(hold.Bytes()) },
@@ -126,16 +130,13 @@ func (a *Agent) release(ctx context.Context, h *agentlink.Hold, pid int) (err er
 			a.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}
 	}()
-	if err := a.batches.prepare(ctx, h.Key); err != nil {
-		return err
-	}
 	began, traits := time.Now(), a.backend.Traits()
 	c := a.calls.NewCall(telemetry.PurposeRelease)
 	script.ReleaserNamed(h.Release).Args(&c.Request, script.ReleaseArgs{
 		Lock: script.Lock{Key: h.Key, Counter: h.Counter}, Owner: h.Owner,
 		Publish: traits.Publish, NumSub: traits.NumSubCommand, PassOn: script.PassOnAnnounced,
 	})
-	reply, err := a.calls.DoAlone(ctx, c)
+	reply, err := a.calls.Do(ctx, c, cleanup.Timeout) // together with others
 	if err != nil {
 		return err
 	}

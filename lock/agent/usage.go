@@ -35,6 +35,7 @@ type user struct {
 	id    uint32
 	bytes atomic.Int64 // see take
 	full  sync.Once    // to log it
+	freed atomic.Uint32 // locks whose processes have died: see holds.free
 
 	reading sync.Mutex // one line at a time is parsed: a bad one may need a hundred times its length
 

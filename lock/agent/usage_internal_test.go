@@ -157,6 +157,46 @@ func TestWhoMay(t *testing.T) {
 	}
 }
 
+// hold is the n-th lock of a client.
+func hold(n int) agentlink.Hold {
+	key := fmt.Sprint("job", n)
+	return agentlink.Hold{
+		Lease:   agentlink.Lease{Key: key, Owner: fmt.Sprintf("x:0123456789abcdef-%d", n), Milliseconds: 30_000},
+		Release: "release", Counter: "redisson_lock_token:{" + key + "}",
+	}
+}
+
+// TestManyLocksAreFreedTogether: the locks of a process that has died don't take a round trip each, and another process's don't wait until all of them
+// are free.
+func TestManyLocksAreFreedTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		cable := redistest.NewProxy(t, srv.Addr())
+		a, err := New(srv.Client(t, func(o *redis.Options) { o.Addr = cable.Addr() }), Config{})
+		must(t, err)
+		defer func() { _ = a.Close(context.Background()) }()
+		cable.SetRule(redistest.When(redistest.Down, redistest.Delay(50*time.Millisecond)))
+		u := &user{usage: &a.usage, id: 7}
+		die := func(first, locks int) {
+			h := &holds{agent: a, visitor: &visitor{user: u}, held: map[string]*agentlink.Hold{}}
+			for i := range locks {
+				h.note(&agentlink.Request{Held: []agentlink.Hold{hold(first + i)}})
+			}
+			h.died()
+		}
+		began := time.Now()
+		die(0, 2000)
+		die(2000, 1)
+		for u.bytes.Load() > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("2,001 locks took %v at 50 ms", took)
+		}
+	})
+}
+
 // TestByteLimit: what a user may make the agent keep is limited. It is given back when a lock is free, when the session of a process that lives has
 // ended, and for a process that has died when Redis has answered, or when the leases are over.
 func TestByteLimit(t *testing.T) {
@@ -170,13 +210,6 @@ func TestByteLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = a.Close(context.Background()) }()
-		hold := func(n int) agentlink.Hold {
-			key := fmt.Sprint("job", n)
-			return agentlink.Hold{
-				Lease:   agentlink.Lease{Key: key, Owner: fmt.Sprintf("x:0123456789abcdef-%d", n), Milliseconds: 30_000},
-				Release: "release", Counter: "redisson_lock_token:{" + key + "}",
-			}
-		}
 		one := hold(1)
 		a.usage.limits.bytes = int64(3 * one.Bytes())
 		u := &user{usage: &a.usage, id: 7}
