@@ -33,8 +33,8 @@ type usage struct {
 type user struct {
 	usage *usage
 	id    uint32
-	bytes atomic.Int64 // see take
-	full  sync.Once    // to log it
+	bytes atomic.Int64  // see take
+	full  sync.Once     // to log it
 	freed atomic.Uint32 // locks whose processes have died: see holds.free
 
 	reading sync.Mutex // one line at a time is parsed: a bad one may need a hundred times its length
