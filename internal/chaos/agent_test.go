@@ -5,7 +5,6 @@ package chaos_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,22 +31,11 @@ const theAgent = clients
 // withAgents are the shapes that have agents. A Quorum would need one for each server.
 var withAgents = []string{single, replicated, sentinel, cluster}
 
-// agentMain is the main function of an agent.
-func agentMain() {
-	if err := runAgent(bufio.NewScanner(os.Stdin)); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos agent:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
+// runAgent runs an agent until it is told to close.
 func runAgent(input *bufio.Scanner) error {
-	var o orders
-	if !input.Scan() {
-		return errors.New("no orders")
-	}
-	if err := json.Unmarshal(input.Bytes(), &o); err != nil {
-		return fmt.Errorf("orders: %w", err)
+	o, err := readOrders(input)
+	if err != nil {
+		return err
 	}
 	rdb := o.dial()
 	a, err := agent.New(rdb, agent.Config{})
@@ -73,9 +61,7 @@ func runAgent(input *bufio.Scanner) error {
 // startAgent starts an agent, which takes over the socket. With full, nothing that it logs can be written.
 func (r *run) startAgent(t *testing.T, full bool) {
 	t.Helper()
-	r.lastProc++
-	p := &process{number: r.lastProc, lines: make(chan string, 8)}
-	p.output = r.outputOf(p.number)
+	p := r.newProcess()
 	p.full = full
 	p.launch(t, agentEnv, r.orders(p.number).via(r.rig, r.rig.gates[theAgent]))
 	if err := p.expect(saysWarm, warmLimit); err != nil {
@@ -153,7 +139,7 @@ var agentLeases = []time.Duration{3 * time.Second, 4 * time.Second}
 const beforeAgentFaults = 2500 * time.Millisecond
 
 // addAgent gives a run an agent, if the seed says so, or one of its faults is asked for. Half of these runs have no faults but
-// those of the agent, and of its way to Redis. It has random numbers of its own, so that other seeds' faults stay what they were.
+// those of the agent, and of its way to Redis. Its random numbers are separate, so that the faults of other seeds don't change.
 func (s *schedule) addAgent(f family, w wish) {
 	rng := rand.New(rand.NewPCG(s.Seed, 0xA6E47))
 	if s.Stale || f.numbers || !slices.Contains(withAgents, s.Shape) || !w.agent() && rng.IntN(3) > 0 {
@@ -166,6 +152,9 @@ func (s *schedule) addAgent(f family, w wish) {
 	}
 	for n := 1 + rng.IntN(2); n > 0 && len(able) > 0; n-- {
 		f := able[rng.IntN(len(able))]
+		if f.agent { // two at a time would get in each other's way
+			able = slices.DeleteFunc(able, func(f fault) bool { return f.agent })
+		}
 		st := step{
 			Fault: f.name, At: time.Duration(rng.IntN(400)) * time.Millisecond, Client: theAgent, Size: rng.IntN(100),
 			For: s.Lease + time.Duration(rng.IntN(2500))*time.Millisecond, // a shorter one couldn't cost a lease

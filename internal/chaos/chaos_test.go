@@ -28,10 +28,10 @@ var (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(clientEnv) != "" {
-		clientMain()
+		childMain(runClient)
 	}
 	if os.Getenv(agentEnv) != "" {
-		agentMain()
+		childMain(runAgent)
 	}
 	redistest.Main(m)
 }

@@ -33,13 +33,24 @@ const poolSize = 10
 // waitGraphAfter is short, as few waits here are long.
 const waitGraphAfter = 100 * time.Millisecond
 
-// clientMain is the main function of a client process.
-func clientMain() {
-	if err := runClient(bufio.NewScanner(os.Stdin)); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos client:", err)
+// childMain is the main function of a child process, which run runs.
+func childMain(run func(input *bufio.Scanner) error) {
+	if err := run(bufio.NewScanner(os.Stdin)); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// readOrders reads the orders of a child process.
+func readOrders(input *bufio.Scanner) (o orders, err error) {
+	if !input.Scan() {
+		return o, errors.New("no orders")
+	}
+	if err := json.Unmarshal(input.Bytes(), &o); err != nil {
+		return o, fmt.Errorf("orders: %w", err)
+	}
+	return o, nil
 }
 
 // client is one process that contends.
@@ -61,15 +72,12 @@ type client struct {
 	ended    map[lock.EndedLease]bool // see noteEnded
 }
 
-func runClient(input *bufio.Scanner) error {
+// runClient runs a client until it is told to close.
+func runClient(input *bufio.Scanner) (err error) {
 	c := &client{settle: make(chan struct{}), ended: make(map[lock.EndedLease]bool)}
-	if !input.Scan() {
-		return errors.New("no orders")
+	if c.orders, err = readOrders(input); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(input.Bytes(), &c.orders); err != nil {
-		return fmt.Errorf("orders: %w", err)
-	}
-	var err error
 	if c.diary, err = openDiary(c.History, c.Proc); err != nil {
 		return err
 	}

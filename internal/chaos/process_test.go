@@ -37,13 +37,16 @@ func (r *run) outputOf(number int) string {
 	return filepath.Join(r.dir, fmt.Sprintf("client-%d.log", number))
 }
 
+func (r *run) newProcess() *process {
+	r.lastProc++
+	return &process{number: r.lastProc, lines: make(chan string, 8), output: r.outputOf(r.lastProc)}
+}
+
 // start starts a client process that reaches the servers through the proxies of the i-th client (gates).
 func (r *run) start(t *testing.T, i int) *process {
 	t.Helper()
-	r.lastProc++
-	p := &process{number: r.lastProc, lines: make(chan string, 8)}
+	p := r.newProcess()
 	p.history = filepath.Join(r.dir, fmt.Sprintf("client-%d.jsonl", p.number))
-	p.output = r.outputOf(p.number)
 	o := r.orders(p.number).via(r.rig, r.gates[i])
 	o.History = p.history
 	p.launch(t, clientEnv, o)

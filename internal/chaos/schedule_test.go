@@ -25,8 +25,7 @@ type schedule struct {
 	Steps   []step
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
 	Stale   bool `json:",omitempty"` // one name is held for several leases, and the clients tell where their commands go
-
-	Agent bool `json:",omitempty"` // one renews for all clients
+	Agent   bool `json:",omitempty"` // an agent renews for all clients
 
 	// Nests says that locks are also taken while another is held: "ordered", which can't deadlock, or "unordered", which does. "": they aren't.
 	Nests string `json:",omitempty"`
