@@ -31,8 +31,7 @@ type node struct {
 func (n *node) start() {
 	a, err := agent.New(n.w.dial(n.wire), agent.Config{Logger: quiet})
 	if err != nil {
-		n.w.t.Error(err)
-		return
+		n.w.t.Fatal(err)
 	}
 	served, l := make(chan error, 1), n.socket.Listen()
 	go func() { served <- a.Serve(l) }()

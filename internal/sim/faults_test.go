@@ -9,13 +9,13 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-// A fault begins, and returns how it ends; nil: it is over at once. It has one of onWire, ofAgent and begin.
+// A fault begins, and returns how it ends; nil: it is over at once. It has either onWire or begin.
 type fault struct {
-	name    string
-	loses   bool // locks, from under their holders
-	onWire  func(wire *redistest.Proxy, rng *rand.Rand) (end func())
-	ofAgent func(a *node, rng *rand.Rand) (end func())
-	begin   func(w *world, p *proc, rng *rand.Rand) (end func())
+	name   string
+	loses  bool // locks, from under their holders
+	agent  bool // it is the agent's; there must be one
+	onWire func(wire *redistest.Proxy, rng *rand.Rand) (end func())
+	begin  func(w *world, p *proc, rng *rand.Rand) (end func())
 }
 
 // ruled makes a network follow a rule. What it held is delivered after all.
@@ -111,25 +111,25 @@ var faults = []fault{
 		}
 		return nil
 	}},
-	{name: "the agent ends, and another starts", ofAgent: func(a *node, _ *rand.Rand) func() {
-		a.socket.Refuse()
+	{name: "the agent ends, and another starts", agent: true, begin: func(w *world, _ *proc, _ *rand.Rand) func() {
+		w.agent.socket.Refuse()
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		a.end(ended)
-		return a.start
+		w.agent.end(ended)
+		return w.agent.start
 	}},
-	{name: "the agent is replaced", ofAgent: func(a *node, _ *rand.Rand) func() {
-		old := *a
-		a.start()
+	{name: "the agent is replaced", agent: true, begin: func(w *world, _ *proc, _ *rand.Rand) func() {
+		old := *w.agent
+		w.agent.start()
 		old.end(context.Background())
 		return nil
 	}},
-	{name: "the agent hangs", ofAgent: func(a *node, _ *rand.Rand) func() {
-		for _, p := range a.w.procs {
+	{name: "the agent hangs", agent: true, begin: func(w *world, _ *proc, _ *rand.Rand) func() {
+		for _, p := range w.procs {
 			p.link.SetRule(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
 		}
 		return func() {
-			for _, p := range a.w.procs {
+			for _, p := range w.procs {
 				p.link.SetRule(nil)
 				p.link.Release()
 			}
@@ -162,7 +162,7 @@ func (w *world) inject(rng *rand.Rand) {
 	for range strikes {
 		time.Sleep(time.Duration(200+rng.IntN(2000)) * time.Millisecond)
 		f := faults[rng.IntN(len(faults))]
-		for f.ofAgent != nil && w.agent == nil {
+		for f.agent && w.agent == nil {
 			f = faults[rng.IntN(len(faults))]
 		}
 		p := w.procs[rng.IntN(len(w.procs))]
@@ -177,13 +177,9 @@ func (w *world) inject(rng *rand.Rand) {
 
 // strike has one fault come and go. One of the agent, or on the way to it, excuses nothing.
 func (w *world) strike(f fault, p *proc, rng *rand.Rand) {
-	var begin func() (end func())
-	where, excuses := fmt.Sprint("process ", p.id), true
-	switch {
-	case f.ofAgent != nil:
-		where, excuses = "agent", false
-		begin = func() func() { return f.ofAgent(w.agent, rng) }
-	case f.onWire != nil:
+	where, excuses := fmt.Sprint("process ", p.id), !f.agent
+	begin := func() (end func()) { return f.begin(w, p, rng) }
+	if f.onWire != nil {
 		wire := p.wire
 		if w.agent != nil {
 			switch rng.IntN(3) {
@@ -193,9 +189,7 @@ func (w *world) strike(f fault, p *proc, rng *rand.Rand) {
 				wire, where, excuses = w.agent.wire, "agent to Redis", false
 			}
 		}
-		begin = func() func() { return f.onWire(wire, rng) }
-	default:
-		begin = func() func() { return f.begin(w, p, rng) }
+		begin = func() (end func()) { return f.onWire(wire, rng) }
 	}
 	w.note("fault: %s (%s)", f.name, where)
 	if excuses {
