@@ -135,22 +135,9 @@ func (a *app) askAgent(ctx context.Context, socket, path string, into any) error
 	return nil
 }
 
-// agentLock is a lock as the agent tells it.
-type agentLock struct {
-	Name     string    `json:"name"`
-	Kind     string    `json:"kind"`
-	Owner    string    `json:"owner"`
-	Token    int64     `json:"token,omitempty"`
-	PID      int       `json:"pid"`
-	UID      uint32    `json:"uid"`
-	Note     string    `json:"note,omitempty"`
-	Since    time.Time `json:"since,omitzero"`    // only of connections
-	Deadline time.Time `json:"deadline,omitzero"` // likewise
-}
-
 // agentLocks prints the locks that the agent at a socket knows.
 func (a *app) agentLocks(ctx context.Context, socket string) error {
-	var list struct{ Locks []agentLock }
+	var list struct{ Locks []agent.HeldLock }
 	if err := a.askAgent(ctx, socket, "/v1/locks", &list); err != nil {
 		return err
 	}

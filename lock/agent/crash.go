@@ -75,8 +75,8 @@ func (h *holds) died() {
 func (h *holds) free() {
 	for _, hold := range h.held {
 		h.agent.cleaner.Add(&cleanup.Task{
-			// A queue frees one at a time. No user waits for another's locks, nor behind all of another process.
-			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id, " ", h.user.freed.Add(1)%freeing),
+			// A queue frees one lock at a time. Each user has queues of its own, and a process's locks go to many.
+			Node: fmt.Sprint(h.agent.backend.Node(hold.Key), " ", h.user.id, " ", h.user.nextQueue.Add(1)%freeing),
 			Due:  time.Now(), Timeout: time.Duration(hold.Milliseconds) * time.Millisecond,
 			Remove: func(ctx context.Context) error { return h.agent.release(ctx, hold, h.pid) },
 			Ended:  func() { h.user.give(hold.Bytes()) },
@@ -98,11 +98,11 @@ func (h *holds) endSession() bool {
 }
 
 // list returns the locks.
-func (h *holds) list() (all []heldLock) {
+func (h *holds) list() (all []HeldLock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, hold := range h.held {
-		all = append(all, heldLock{
+		all = append(all, HeldLock{
 			Name: hold.Name, Kind: hold.Kind, Owner: hold.Owner, PID: h.pid, UID: h.uid,
 		})
 	}

@@ -52,8 +52,9 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// heldLock is a lock in the list: one that a connection holds, or one that a client of package lock says it holds.
-type heldLock struct {
+// HeldLock is a lock in the list that GET /v1/locks answers: one that a connection holds, or one that a client of
+// package lock says it holds.
+type HeldLock struct {
 	Name     string    `json:"name"`
 	Kind     string    `json:"kind"`
 	Owner    string    `json:"owner"`
@@ -61,23 +62,23 @@ type heldLock struct {
 	PID      int       `json:"pid"`             // of the holder; 0 if it has none in the agent's PID namespace
 	UID      uint32    `json:"uid"`
 	Note     string    `json:"note,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Deadline time.Time `json:"deadline,omitzero"`
+	Since    time.Time `json:"since,omitzero"`    // only of a connection
+	Deadline time.Time `json:"deadline,omitzero"` // likewise
 
 	lease *lock.Lease // of a connection
 }
 
 // connection is a connection that holds a lock, or waits for one.
-type connection struct{ held atomic.Pointer[heldLock] }
+type connection struct{ held atomic.Pointer[HeldLock] }
 
-func (c *connection) list() []heldLock {
+func (c *connection) list() []HeldLock {
 	h := c.held.Load()
 	if h == nil {
 		return nil
 	}
 	now := *h
 	now.Deadline = h.lease.Deadline()
-	return []heldLock{now}
+	return []HeldLock{now}
 }
 
 // holdLock serves POST /v1/locks/{name...}: it takes a lock, and holds it as long as the connection is open. It takes
@@ -110,7 +111,7 @@ func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 	var c connection
 	v.user.add(&c)
 	defer v.user.remove(&c)
-	h := &heldLock{Name: r.PathValue("name"), PID: v.pid, UID: v.uid}
+	h := &HeldLock{Name: r.PathValue("name"), PID: v.pid, UID: v.uid}
 	ctx := propagation.TraceContext{}.Extract(connected, propagation.HeaderCarrier(r.Header))
 	if status, err := a.take(ctx, v.peer, h, r.URL.RawQuery); err != nil {
 		refuse(v, status, err)
@@ -140,7 +141,7 @@ func (a *Agent) holdLock(w http.ResponseWriter, r *http.Request) {
 const heldHead = "HTTP/1.1 200 OK\r\nContent-Type: application/jsonl\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 // keep holds a lock until the connection ends, and then releases it. If it is lost, keep says so and returns.
-func (a *Agent) keep(connected context.Context, h *heldLock, say func(line any) error) {
+func (a *Agent) keep(connected context.Context, h *HeldLock, say func(line any) error) {
 	l := h.lease
 	told := l.Deadline()
 	deadline := func() deadlineLine {
@@ -174,7 +175,7 @@ func (a *Agent) keep(connected context.Context, h *heldLock, say func(line any) 
 	release(l)
 }
 
-func (a *Agent) logLoss(h *heldLock, err error) {
+func (a *Agent) logLoss(h *HeldLock, err error) {
 	defer func() { _ = recover() }() // the lock must be released, even if the logger panics
 	a.logger().Warn("lockdog: a connection has lost its lock",
 		"name", h.Name, "owner", h.Owner, "pid", h.PID, "uid", h.UID, "note", h.Note, "error", err)
@@ -187,7 +188,7 @@ func release(l *lock.Lease) {
 }
 
 // take takes a lock. After an error it returns the status of the answer.
-func (a *Agent) take(ctx context.Context, p peer, h *heldLock, query string) (status int, err error) {
+func (a *Agent) take(ctx context.Context, p peer, h *HeldLock, query string) (status int, err error) {
 	if err := a.mayTake(p, h.Name); err != nil {
 		return http.StatusForbidden, err
 	}
@@ -200,7 +201,7 @@ func (a *Agent) take(ctx context.Context, p peer, h *heldLock, query string) (st
 }
 
 // lock takes the lock that a query describes.
-func (a *Agent) lock(ctx context.Context, h *heldLock, query string) (*lock.Lease, error) {
+func (a *Agent) lock(ctx context.Context, h *HeldLock, query string) (*lock.Lease, error) {
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the query: %w", lock.ErrInvalid, err)
@@ -301,11 +302,11 @@ func (a *Agent) listLocks(w http.ResponseWriter, r *http.Request) {
 	a.listing.Lock() // a list may be long
 	defer a.listing.Unlock()
 	list := a.usage.locks(visitorOf(r).maySee)
-	slices.SortFunc(list, func(x, y heldLock) int {
+	slices.SortFunc(list, func(x, y HeldLock) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Owner, y.Owner))
 	})
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string][]heldLock{"locks": list})
+	_ = json.NewEncoder(w).Encode(map[string][]HeldLock{"locks": list})
 }
 
 // onlyForOwner serves root and the agent's own user.

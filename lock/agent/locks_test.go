@@ -234,7 +234,7 @@ func (l *narrowListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestLostByConnection: who holds a lock by a connection is told when it is lost, and when the agent ends.
+// TestLostByConnection: a connection that holds a lock is told when it is lost, and when the agent ends.
 func TestLostByConnection(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

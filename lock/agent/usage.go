@@ -31,11 +31,11 @@ type usage struct {
 
 // user is a user of the machine. On systems other than Linux, all are one.
 type user struct {
-	usage *usage
-	id    uint32
-	bytes atomic.Int64  // see take
-	full  sync.Once     // to log it
-	freed atomic.Uint32 // locks whose processes have died: see holds.free
+	usage     *usage
+	id        uint32
+	bytes     atomic.Int64  // see take
+	full      sync.Once     // to log it
+	nextQueue atomic.Uint32 // see holds.free
 
 	reading sync.Mutex // one line at a time is parsed: a bad one may need a hundred times its length
 
@@ -47,7 +47,7 @@ type user struct {
 
 // holder is a session, or a connection that holds a lock or waits for one.
 type holder interface {
-	list() []heldLock
+	list() []HeldLock
 }
 
 // visitor is a connection of a user. It counts until it is closed and every stay is over.
@@ -136,10 +136,10 @@ func (u *usage) holders() (n int) {
 }
 
 // locks returns the locks of some users.
-func (u *usage) locks(of func(uid uint32) bool) []heldLock {
+func (u *usage) locks(of func(uid uint32) bool) []HeldLock {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	all := []heldLock{}
+	all := []HeldLock{}
 	for uid, user := range u.users {
 		if !of(uid) {
 			continue

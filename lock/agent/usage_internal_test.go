@@ -277,7 +277,7 @@ func TestKeepForAPeerThatDoesNotRead(t *testing.T) {
 		var told time.Time
 		said := 0
 		a := &Agent{gaveUp: make(chan struct{})}
-		a.keep(t.Context(), &heldLock{lease: l}, func(line any) error {
+		a.keep(t.Context(), &HeldLock{lease: l}, func(line any) error {
 			said++
 			if d, ok := line.(deadlineLine); ok {
 				if left := time.Until(told); left < 5*time.Second {
