@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Dial connects to the Unix socket at path. Package redistest replaces it for the paths of its own sockets, which stand
-// for real ones in a synctest bubble: the clock of a bubble stands still while a goroutine waits for the kernel.
+// Dial connects to the Unix socket at path. Package redistest replaces it, so that tests in a synctest bubble can use
+// pipes instead: the clock of a bubble stands still while a goroutine waits for the kernel.
 var Dial = func(ctx context.Context, path string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }

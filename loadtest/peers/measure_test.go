@@ -171,8 +171,8 @@ func (s *session) report(b *testing.B, r *result, redis sample.Info) {
 	}
 }
 
-// received returns the number of commands that came over the network. Of a SET, only the peer says whether a script
-// called it.
+// received returns the number of commands that came over the network. Only the peer's name says whether its SETs are
+// called by a script.
 func (s *session) received(redis sample.Info) int64 {
 	var plain int64
 	if slices.Contains([]string{rawFloor, rawGate, goRedsync}, strings.TrimSuffix(s.Peer, pooled)) {

@@ -28,7 +28,7 @@ const (
 
 // Task removes an entry from Redis.
 type Task struct {
-	Node           string                          // the server of the entry
+	Node           string                          // the server of the entry; its tasks run one after the other
 	Remove         func(ctx context.Context) error // in one try
 	Due            time.Time                       // when the next run is due
 	LateWriteUntil time.Time                       // a delayed call may write the entry until then; zero: none can

@@ -19,7 +19,7 @@ const WriteSuffix = ":write"
 func NewSecret() string { return rand.Text() }
 
 // DigitsOf returns the random digits in the owners of the client that has a secret. They are a part of its SHA-256, so
-// that who sees an owner doesn't know the secret.
+// an owner doesn't reveal the secret.
 func DigitsOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:OwnerRandomBytes])
